@@ -12,6 +12,8 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._checks import check_bools, check_count
 from rnncells.cells.carry import Carry, cast_like, describe, is_alike
@@ -36,27 +38,27 @@ class Plan:
       seq_lengths: `(sequences,)`, the number of steps.
     """
 
-    segment_ids: jax.Array
-    positions: jax.Array
-    seq_ids: jax.Array
-    seq_rows: jax.Array
-    seq_starts: jax.Array
-    seq_lengths: jax.Array
+    segment_ids: Array
+    positions: Array
+    seq_ids: Array
+    seq_rows: Array
+    seq_starts: Array
+    seq_lengths: Array
 
     @property
-    def mask(self) -> jax.Array:
+    def mask(self) -> Array:
         """True at steps that are not padding, booleans `(rows, time)`."""
         return self.segment_ids > 0
 
     @property
-    def resets(self) -> jax.Array:
+    def resets(self) -> Array:
         """True at the first step of each sequence and at padding, `(rows, time)`.
 
         Resets at padding keep a reversed layer from carrying padding into a sequence.
         """
         return self.positions == 0
 
-    def pack(self, batch: chex.ArrayTree) -> chex.ArrayTree:
+    def pack(self, batch: ArrayTree) -> ArrayTree:
         """Packs a padded batch, `(sequences, time, *features)`, into rows.
 
         The padding of the batch, even NaN, is dropped; rows are padded with 0.
@@ -72,7 +74,7 @@ class Plan:
         self._check_time("batch", time)
         return _take(batch, self.seq_ids, self.positions, self.mask)
 
-    def unpack(self, rows: chex.ArrayTree, time: int | None = None) -> chex.ArrayTree:
+    def unpack(self, rows: ArrayTree, time: int | None = None) -> ArrayTree:
         """Unpacks rows into a padded batch, `(sequences, time, *features)`.
 
         It is the inverse of `pack`, and pads with 0; `time` is by default the row
@@ -90,8 +92,8 @@ class Plan:
         return _take(rows, self.seq_rows[:, None], column, within)
 
     def last(
-        self, rows: chex.ArrayTree, reverse: bool = False, initial: Carry | None = None
-    ) -> chex.ArrayTree:
+        self, rows: ArrayTree, reverse: bool = False, initial: Carry | None = None
+    ) -> ArrayTree:
         """Returns the last step of each sequence, `(sequences, *features)`.
 
         Args:
@@ -119,11 +121,11 @@ class Plan:
 
     def last_states(
         self,
-        states: chex.ArrayTree,
+        states: ArrayTree,
         *,
         bidirectional: bool,
-        initial: chex.ArrayTree | None = None,
-    ) -> chex.ArrayTree:
+        initial: ArrayTree | None = None,
+    ) -> ArrayTree:
         """Returns the final states of each sequence for `LSTM`, `GRU` or `ElmanRNN`.
 
         They are a pytree of `(layers * directions, sequences, features)`.
@@ -137,7 +139,7 @@ class Plan:
         """
         check_bools("last_states", bidirectional=bidirectional)
 
-        def of_layers(leaf: jax.Array, *initial: jax.Array) -> jax.Array:
+        def of_layers(leaf: Array, *initial: Array) -> Array:
             lasts = [
                 self.last(rows, bidirectional and k % 2 == 1, *(x[k] for x in initial))
                 for k, rows in enumerate(leaf)
@@ -212,15 +214,15 @@ def plan(seq_lengths: Any, row_length: int, rows: int | None = None) -> Plan:
 class Packed(NamedTuple):
     """Packed sequences, `(rows, row_length, *features)`, 0 at padding; their plan."""
 
-    inputs: chex.ArrayTree
+    inputs: ArrayTree
     plan: Plan
 
     @property
-    def mask(self) -> jax.Array:
+    def mask(self) -> Array:
         return self.plan.mask
 
     @property
-    def resets(self) -> jax.Array:
+    def resets(self) -> Array:
         return self.plan.resets
 
 
@@ -255,7 +257,7 @@ def pack(sequences: Any, row_length: int, rows: int | None = None) -> Packed:
     return Packed(jax.tree.map(join, *sequences), packed)
 
 
-def unpack(rows: chex.ArrayTree, plan: Plan) -> list[chex.ArrayTree]:
+def unpack(rows: ArrayTree, plan: Plan) -> list[ArrayTree]:
     """Unpacks rows, see `Plan`, into a list of sequences, in the order of `pack`.
 
     Raises:
@@ -302,10 +304,10 @@ def _end_to_end(lengths: chex.ArrayNumpy) -> chex.ArrayNumpy:
     return np.cumsum(lengths) - lengths
 
 
-def _take(tree: chex.ArrayTree, first: Any, second: Any, within: Any) -> chex.ArrayTree:
+def _take(tree: ArrayTree, first: Any, second: Any, within: Any) -> ArrayTree:
     """Indexes the first two axes of each leaf; returns 0 where `within` is false."""
 
-    def take(leaf: jax.Array) -> jax.Array:
+    def take(leaf: Array) -> Array:
         if 0 in leaf.shape[:2]:
             return jnp.zeros((*within.shape, *leaf.shape[2:]), leaf.dtype)
         index = first, jnp.where(within, second, leaf.shape[1])
@@ -340,7 +342,7 @@ def _check_lengths(seq_lengths: Any, row_length: int) -> np.ndarray:
     return lengths.astype(int)
 
 
-def _check_axes(name: str, tree: chex.ArrayTree, sizes: tuple[int, ...]) -> None:
+def _check_axes(name: str, tree: ArrayTree, sizes: tuple[int, ...]) -> None:
     shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
     wrong = [shape for shape in shapes if shape[:2] != sizes]
     if wrong or not shapes:
@@ -352,7 +354,7 @@ def _to_numpy(leaf: Any) -> Any:
     return leaf if isinstance(leaf, jax.core.Tracer) else np.asarray(leaf)
 
 
-def _check_sequences(sequences: Any) -> tuple[list[chex.ArrayTree], list[int]]:
+def _check_sequences(sequences: Any) -> tuple[list[ArrayTree], list[int]]:
     """Returns sequences as pytrees of arrays, and their lengths."""
     if not isinstance(sequences, list | tuple):
         raise TypeError(

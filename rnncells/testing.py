@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NoReturn
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree, PRNGKey
 from flax.core import DenyList
 from flax.errors import InvalidRngError
+from jax import Array
 
 from rnncells.cells.any_cell import (
     apply_step,
@@ -74,7 +75,7 @@ class CellReport:
 
 
 def check_cell(
-    cell: nn.Module, sample_input: InputSpec, key: chex.PRNGKey | None = None
+    cell: nn.Module, sample_input: InputSpec, key: PRNGKey | None = None
 ) -> CellReport:
     """Checks whether a cell is correct, and whether it runs fast.
 
@@ -115,7 +116,7 @@ def check_cell(
 
 
 def _findings(
-    cell: nn.Module, sample_input: InputSpec, key: chex.PRNGKey
+    cell: nn.Module, sample_input: InputSpec, key: PRNGKey
 ) -> Iterator[Finding]:
     if missing := _missing_members(cell):
         yield Finding("wrong", f"the cell does not define {missing}.")
@@ -165,7 +166,7 @@ def _missing_members(cell: nn.Module) -> list[str]:
 class _Setting:
     """A cell with random parameters, carry and inputs, `(time, batch, ...)`."""
 
-    def __init__(self, cell: nn.Module, sample_input: InputSpec, key: chex.PRNGKey):
+    def __init__(self, cell: nn.Module, sample_input: InputSpec, key: PRNGKey):
         self.cell, self.name = cell, type(cell).__name__
         # Random numbers of NumPy need no compilation.
         rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
@@ -204,13 +205,13 @@ class _Setting:
         except Exception:  # without a collection, a step may raise any error
             self.variables = everything
 
-    def step(self, carry: Carry, inputs: chex.ArrayTree) -> Any:
+    def step(self, carry: Carry, inputs: ArrayTree) -> Any:
         return self.cell.apply(self.variables, carry, inputs, **self.option)
 
     def check_collections(self) -> None:
         """Ends the checks if a step changes collections."""
 
-        def changed_by_step(carry: Carry, inputs: chex.ArrayTree) -> dict[str, Any]:
+        def changed_by_step(carry: Carry, inputs: ArrayTree) -> dict[str, Any]:
             options: Any = {"mutable": DenyList("params"), **self.option}
             _, after = self.cell.apply(self.variables, carry, inputs, **options)
             return changed(self.variables, after)
@@ -281,7 +282,7 @@ def _rows(setting: _Setting) -> Finding:
     return Finding("right", "the rows of a batch are independent.")
 
 
-def _scaled(factors: tuple[int, ...], is_positive: bool, leaf: jax.Array) -> np.ndarray:
+def _scaled(factors: tuple[int, ...], is_positive: bool, leaf: Array) -> np.ndarray:
     """Multiplies each row, or its absolute values, by a factor."""
     rows = np.asarray(leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -381,7 +382,7 @@ def _in_float64(cell: nn.Module) -> nn.Module:
     return cell.clone(**{name: fields[name] for name in fields.keys() & names})
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
     """Returns normal random numbers, or zeros of integer dtypes."""
     if jnp.issubdtype(dtype, jnp.complexfloating):
         real, imaginary = rng.standard_normal((2, *shape))
@@ -392,18 +393,18 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> jax
     return jnp.zeros(shape, dtype)
 
 
-def _like(rng: np.random.Generator, tree: chex.ArrayTree) -> chex.ArrayTree:
+def _like(rng: np.random.Generator, tree: ArrayTree) -> ArrayTree:
     """Replaces floating leaves by normal random numbers, since zeros hide mistakes."""
 
-    def draw(leaf: Any) -> jax.Array:
+    def draw(leaf: Any) -> Array:
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
             return 0.5 * _random(rng, leaf.shape, leaf.dtype)
-        return leaf if isinstance(leaf, jax.Array) else zeros(leaf)
+        return leaf if isinstance(leaf, Array) else zeros(leaf)
 
     return jax.tree.map(draw, tree)
 
 
-def _equal(first: chex.ArrayTree, second: chex.ArrayTree) -> bool:
+def _equal(first: ArrayTree, second: ArrayTree) -> bool:
     structure: Any = jax.tree.structure(first)
     if structure != jax.tree.structure(second):
         return False

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from rnncells.cells.any_cell import apply_step, is_cell
@@ -57,7 +58,7 @@ def marked(step: Callable = apply_step) -> Callable:
     return marked_step
 
 
-def _mark_leaves(tree: chex.ArrayTree, name: str) -> chex.ArrayTree:
+def _mark_leaves(tree: ArrayTree, name: str) -> ArrayTree:
     leaves, treedef = jax.tree.flatten(tree)
     leaves = [_mark(leaf, f"{name}{k}") for k, leaf in enumerate(leaves)]
     return jax.tree.unflatten(treedef, leaves)
@@ -72,11 +73,7 @@ class NamedStep:
     """
 
     def __init__(
-        self,
-        function: Callable,
-        consts: chex.ArrayTree,
-        inputs: chex.ArrayTree,
-        carry: chex.ArrayTree,
+        self, function: Callable, consts: ArrayTree, inputs: ArrayTree, carry: ArrayTree
     ):
         # A cached trace of a jitted function would run no Python code.
         with jax.disable_jit():
@@ -109,15 +106,15 @@ class NamedStep:
 
     def __call__(
         self,
-        consts: chex.ArrayTree,
-        inputs: chex.ArrayTree,
-        carry: chex.ArrayTree,
+        consts: ArrayTree,
+        inputs: ArrayTree,
+        carry: ArrayTree,
         taps: StepValues | None = None,
-    ) -> tuple[chex.ArrayTree, StepValues]:
+    ) -> tuple[ArrayTree, StepValues]:
         """Returns the result of the function, and the values of the step."""
         added = {} if taps is None else self._added(taps)
 
-        def add_taps(equation: Any, operands: list[jax.Array]) -> list[jax.Array]:
+        def add_taps(equation: Any, operands: list[Array]) -> list[Array]:
             results = bind(equation, operands)
             return [
                 sum(added.get(v, ()), r)
@@ -133,9 +130,9 @@ class NamedStep:
         named = {name: values[v] for name, v in self._named.items()}
         return result, StepValues(named, [values[v] for v in self._after])
 
-    def _added(self, taps: StepValues) -> dict[Any, list[jax.Array]]:
+    def _added(self, taps: StepValues) -> dict[Any, list[Array]]:
         """Returns the taps of each variable; names of one variable share its place."""
-        added: dict[Any, list[jax.Array]] = {}
+        added: dict[Any, list[Array]] = {}
         places = [(self._named[name], tap) for name, tap in taps.values.items()]
         for variable, tap in [*places, *zip(self._after, taps.carry, strict=True)]:
             if tap is not None:

@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
+from chex import ArrayTree
 from flax import traverse_util
 from flax.core.scope import CollectionFilter, union_filters
+from jax import Array
 
 from rnncells._checks import is_nnx_module
 from rnncells.cells.any_cell import apply_step
@@ -86,7 +87,7 @@ def record(
 
 
 def cotangents(
-    loss: Callable[[Any], jax.Array],
+    loss: Callable[[Any], Array],
     layer: nn.Module,
     variables: Mapping[str, Any],
     *args: Any,
@@ -128,7 +129,7 @@ def cotangents(
         is_leaf=lambda leaf: isinstance(leaf, Recorded),
     )
 
-    def loss_of(taps: Any) -> jax.Array:
+    def loss_of(taps: Any) -> Array:
         outputs, _ = _apply(layer, variables, args, options, taps=taps)
         return loss(outputs)
 
@@ -145,11 +146,11 @@ def step_values(
     cell: nn.Module,
     variables: Mapping[str, Any],
     carry: Carry,
-    inputs: chex.ArrayTree,
+    inputs: ArrayTree,
     *,
     rngs: Any = None,
     deterministic: bool | None = None,
-) -> dict[str, jax.Array]:
+) -> dict[str, Array]:
     """Returns the values of one step of a cell by name; see `record` for the names.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -166,7 +167,7 @@ def step_values(
     _check_linen("step_values", "cell", cell)
     method = marked(partial(apply_step, deterministic=deterministic))
 
-    def step(consts: tuple, inputs: chex.ArrayTree, carry: Carry) -> Any:
+    def step(consts: tuple, inputs: ArrayTree, carry: Carry) -> Any:
         variables, rngs = consts
         return cell.apply(variables, carry, inputs, rngs=rngs, method=method)
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 from jax.flatten_util import ravel_pytree
 
 from rnncells.cells.any_cell import feature_dims
@@ -33,10 +34,10 @@ class Recorded(NamedTuple):
         `(*batch, time, size, size)`, or None; see `record`.
     """
 
-    values: dict[str, jax.Array]
+    values: dict[str, Array]
     carry: Carry
-    mask: jax.Array
-    jacobians: jax.Array | None = None
+    mask: Array
+    jacobians: Array | None = None
 
 
 class Order(NamedTuple):
@@ -47,21 +48,21 @@ class Order(NamedTuple):
     """
 
     batch: tuple[int, ...]
-    mask: jax.Array
+    mask: Array
     reverse: bool
-    seq_lengths: jax.Array | None
+    seq_lengths: Array | None
 
-    def from_steps(self, tree: chex.ArrayTree) -> chex.ArrayTree:
+    def from_steps(self, tree: ArrayTree) -> ArrayTree:
         """Returns `(time, *batch, ...)` of the loop as `(*batch, time, ...)`."""
         axis = len(self.batch)
         return self._flip(jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), tree))
 
-    def to_steps(self, tree: chex.ArrayTree) -> chex.ArrayTree:
+    def to_steps(self, tree: ArrayTree) -> ArrayTree:
         """Returns `(*batch, time, ...)` as `(time, *batch, ...)` of the loop."""
         axis = len(self.batch)
         return jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), self._flip(tree))
 
-    def _flip(self, tree: chex.ArrayTree) -> chex.ArrayTree:
+    def _flip(self, tree: ArrayTree) -> ArrayTree:
         if not self.reverse:
             return tree
         return masks.flip(tree, self.seq_lengths, len(self.batch))
@@ -69,12 +70,12 @@ class Order(NamedTuple):
 
 def order_of(
     rnn: nn.Module,
-    inputs: chex.ArrayTree,
+    inputs: ArrayTree,
     *,
     time_major: bool | None = None,
     reverse: bool | None = None,
-    seq_lengths: jax.Array | None = None,
-    mask: jax.Array | None = None,
+    seq_lengths: Array | None = None,
+    mask: Array | None = None,
     **_: Any,
 ) -> Order:
     """Returns the order of the steps in a call of an RNN, from its arguments."""
@@ -153,7 +154,7 @@ class RecordingLoop:
         return new, (output, values, matrices)
 
     def _recorded(
-        self, values: dict[str, jax.Array], carry: Carry, matrices: jax.Array | None
+        self, values: dict[str, Array], carry: Carry, matrices: Array | None
     ) -> Recorded:
         """Returns the values of all steps, `(time, *batch, ...)`, as a record."""
         order = self.order
@@ -169,7 +170,7 @@ class RecordingLoop:
         return Recorded(values, carry, order.mask, matrices)
 
 
-def jacobian(function: Callable, carry: Carry, batch_dims: int) -> jax.Array:
+def jacobian(function: Callable, carry: Carry, batch_dims: int) -> Array:
     """Returns the Jacobian of a function of a carry, `(*batch, size, size)`.
 
     The function maps each row of the batch by itself. Integers are left out.
@@ -183,7 +184,7 @@ def jacobian(function: Callable, carry: Carry, batch_dims: int) -> jax.Array:
     def of_diff(diff: Carry) -> Carry:
         return inexact(function(combine(diff, nondiff)))
 
-    def column(direction: jax.Array) -> jax.Array:
+    def column(direction: Array) -> Array:
         """Returns the derivative in one direction, which is the same in all rows."""
         tangents = jax.tree.map(
             lambda part, leaf: jnp.broadcast_to(part, leaf.shape),

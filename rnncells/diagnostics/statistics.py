@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells.recurrence.masks import expand_right
 from rnncells.recurrence.pytrees import euclidean, upcast
@@ -24,8 +26,8 @@ class Saturation(NamedTuple):
     both are `(*features)`.
     """
 
-    left: jax.Array
-    right: jax.Array
+    left: Array
+    right: Array
 
 
 class Drift(NamedTuple):
@@ -36,12 +38,12 @@ class Drift(NamedTuple):
     Euclidean norm of the features.
     """
 
-    mean: jax.Array
-    std: jax.Array
-    norm: jax.Array
+    mean: Array
+    std: Array
+    norm: Array
 
 
-def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
+def norms(tree: ArrayTree, num_feature_dims: int = 1) -> Array:
     """Returns Euclidean norms over features, `(*batch, time)`.
 
     For the carry of `cotangents`, they are the norms of dL/dh_t.
@@ -69,11 +71,7 @@ def norms(tree: chex.ArrayTree, num_feature_dims: int = 1) -> jax.Array:
 
 
 def saturation(
-    gate: jax.Array,
-    mask: jax.Array | None = None,
-    *,
-    low: float = 0.1,
-    high: float = 0.9,
+    gate: Array, mask: Array | None = None, *, low: float = 0.1, high: float = 0.9
 ) -> Saturation:
     """Returns how often each unit of a gate is saturated on the left and on the right.
 
@@ -103,7 +101,7 @@ def saturation(
     )
 
 
-def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
+def drift(states: Array, mask: Array | None = None) -> Drift:
     """Returns mean, standard deviation and norm of states at each step.
 
     States that grow with time saturate the gates and activations that read them. They
@@ -130,7 +128,7 @@ def drift(states: jax.Array, mask: jax.Array | None = None) -> Drift:
     )
 
 
-def singular_values(jacobians: jax.Array) -> jax.Array:
+def singular_values(jacobians: Array) -> Array:
     """Returns the singular values of each step, `(*batch, time, size)`, descending.
 
     A step with all singular values below 1 shrinks every gradient that flows back
@@ -145,7 +143,7 @@ def singular_values(jacobians: jax.Array) -> jax.Array:
     return jnp.linalg.svd(jacobians, compute_uv=False)
 
 
-def eigenvalues(jacobians: jax.Array) -> jax.Array:
+def eigenvalues(jacobians: Array) -> Array:
     """Returns the eigenvalues of each step, complex `(*batch, time, size)`, unordered.
 
     JAX computes them on CPU, and on some GPUs.
@@ -160,11 +158,11 @@ def eigenvalues(jacobians: jax.Array) -> jax.Array:
 
 
 def carry_gradients(
-    jacobians: jax.Array,
+    jacobians: Array,
     *,
     reverse: bool = False,
     norm: Literal["spectral", "frobenius"] = "spectral",
-) -> jax.Array:
+) -> Array:
     """Returns the norms of dh_T/dh_t, `(*batch, time)`; T is the last step.
 
     Entry t is the norm of the product of the Jacobians of all later steps: how much a
@@ -186,7 +184,7 @@ def carry_gradients(
         raise ValueError(f"`norm` must be 'spectral' or 'frobenius', got {norm!r}.")
     steps = jnp.moveaxis(jacobians, -3, 0)
 
-    def step(product: jax.Array, jacobian: jax.Array) -> tuple[Any, Any]:
+    def step(product: Array, jacobian: Array) -> tuple[Any, Any]:
         if norm == "spectral":
             size = jnp.linalg.svd(product, compute_uv=False)[..., 0]
         else:
@@ -198,8 +196,8 @@ def carry_gradients(
 
 
 def lyapunov_exponents(
-    jacobians: jax.Array, mask: jax.Array | None = None, *, reverse: bool = False
-) -> jax.Array:
+    jacobians: Array, mask: Array | None = None, *, reverse: bool = False
+) -> Array:
     """Returns the Lyapunov exponents of each row, `(*batch, size)`, about descending.
 
     Exponent k is the mean growth of a disturbance of the carry in nats per step, along
@@ -223,7 +221,7 @@ def lyapunov_exponents(
     _check_mask(mask, jacobians.shape[:-2])
     steps = jnp.moveaxis(jacobians, -3, 0)
 
-    def step(state: tuple, jacobian: jax.Array) -> tuple[Any, Any]:
+    def step(state: tuple, jacobian: Array) -> tuple[Any, Any]:
         directions, total = state
         directions, triangle = jnp.linalg.qr(jacobian @ directions)
         growth = jnp.abs(jnp.diagonal(triangle, axis1=-2, axis2=-1))
@@ -237,9 +235,7 @@ def lyapunov_exponents(
     return total / jnp.sum(mask, -1, dtype=total.dtype)[..., None]
 
 
-def by_lag(
-    array: jax.Array, mask: jax.Array | None = None, *, reverse: bool = False
-) -> jax.Array:
+def by_lag(array: Array, mask: Array | None = None, *, reverse: bool = False) -> Array:
     """Returns values at valid steps by the distance to the last one, `(*batch, time)`.
 
     The values are real numbers, `(*batch, time)`, such as norms of gradients. Entry k
@@ -264,14 +260,14 @@ def by_lag(
     return jnp.where(mask, array, jnp.nan)
 
 
-def _identities(steps: jax.Array) -> jax.Array:
+def _identities(steps: Array) -> Array:
     """Returns the identity for each row of Jacobians `(time, *batch, size, size)`."""
     return jnp.broadcast_to(
         jnp.eye(steps.shape[-1], dtype=steps.dtype), steps.shape[1:]
     )
 
 
-def _mask(array: chex.Array, mask: chex.Array | None) -> jax.Array:
+def _mask(array: chex.Array, mask: chex.Array | None) -> Array:
     """Returns a mask, checked; without one, true at all steps of `(batch, time)`."""
     if mask is None:
         if array.ndim < 2:

@@ -9,6 +9,7 @@ import math
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.interop import pytorch
 from rnncells.interop.layout import Params, described, places, template
@@ -16,7 +17,7 @@ from rnncells.interop.loading import Arrays, as_array, check_states
 from rnncells.layers.torch_style import LSTM
 
 
-def from_weights(layer: LSTM, weights: jax.Array) -> Params:
+def from_weights(layer: LSTM, weights: Array) -> Params:
     """Returns variables of an `LSTM`, loaded from a vector of weights.
 
     `weights` are `(numbers,)`, as `jax.experimental.rnn.init_lstm_weight` returns them.
@@ -34,7 +35,7 @@ def from_weights(layer: LSTM, weights: jax.Array) -> Params:
     return pytorch.from_state_dict(layer, state_dict)
 
 
-def to_weights(layer: LSTM, variables: Params) -> jax.Array:
+def to_weights(layer: LSTM, variables: Params) -> Array:
     """Returns an LSTM's parameters as the vector of `jax.experimental.rnn`."""
     _check_layer(layer)
     check_states(layer, "jax.experimental.rnn")
@@ -51,7 +52,7 @@ def _check_layer(layer: nn.Module) -> None:
         )
 
 
-def _features_in(layer: LSTM, weights: jax.Array) -> int:
+def _features_in(layer: LSTM, weights: Array) -> int:
     """Returns the width of the inputs, computed from the number of weights."""
     one = sum(math.prod(shape) for shape in _shapes(layer, 1).values())
     for_each = 4 * layer.features * layer.directions

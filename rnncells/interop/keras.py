@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.cells.lstm import LSTMCell
 from rnncells.interop.layout import Params, Place
@@ -44,7 +44,7 @@ def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
     return load(layer, cells, arrays, "Keras")
 
 
-def to_weights(layer: nn.Module, variables: Params) -> list[jax.Array]:
+def to_weights(layer: nn.Module, variables: Params) -> list[Array]:
     """Returns a layer's parameters as `set_weights()` takes them."""
     return list(unload(layer, _parts(layer), variables, "Keras").values())
 
@@ -63,7 +63,7 @@ def _without_cudnn(part: Part, arrays: Arrays) -> Arrays:
     if bias.shape != (2 * gates * cell.features,):
         return {}
 
-    def transposed(kernel: Any) -> jax.Array:
+    def transposed(kernel: Any) -> Array:
         by_gate = jnp.split(jnp.asarray(kernel), gates, -1)
         return jnp.hstack([k.reshape(k.shape[::-1]).T for k in by_gate])
 

@@ -4,10 +4,10 @@ import dataclasses
 from functools import partial
 from typing import NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.layers.bidirectional import Bidirectional
@@ -15,7 +15,7 @@ from rnncells.layers.multi_layer import MultiLayerRNN
 from rnncells.layers.rnn import RNN
 
 # Nested dictionaries, as `layer.init` returns them.
-Params = dict[str, chex.ArrayTree]
+Params = dict[str, ArrayTree]
 
 
 class Place(NamedTuple):

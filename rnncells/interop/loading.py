@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 from flax.core import FrozenDict
+from jax import Array
 
 from rnncells.cells.any_cell import feature_dims
 from rnncells.interop.layout import Params, Place, places, template
@@ -208,7 +209,7 @@ def check_arrays(source: str, arrays: Arrays, expected: Shapes) -> None:
 
 def as_array(name: str, value: Any) -> chex.Array:
     """Returns an array of any library that NumPy can read, or PyTorch's bfloat16."""
-    if isinstance(value, jax.Array):
+    if isinstance(value, Array):
         return value
     try:
         # NumPy cannot read PyTorch's bfloat16.

@@ -6,9 +6,9 @@ from functools import wraps
 from types import MethodType
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
+from chex import PRNGKey
 
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
@@ -20,7 +20,7 @@ Size = int | tuple[int, ...]
 
 def old_carry(
     parts: int,
-    rng: chex.PRNGKey,
+    rng: PRNGKey,
     batch_dims: tuple[int, ...],
     size: Size,
     init_fn: Callable | None = None,
@@ -56,7 +56,7 @@ class InitializeCarry:
     def __set_name__(self, owner: type, name: str) -> None:
         def of_old(
             cell: nn.Module | type,
-            rng: chex.PRNGKey,
+            rng: PRNGKey,
             batch_dims: tuple[int, ...],
             size: Size,
             init_fn: Callable | None = None,
@@ -156,7 +156,7 @@ def advice_on_cell(cell: nn.Module) -> str:
 
 
 def make_old_carry(
-    cell: nn.Module, key: chex.PRNGKey, batch_dims: tuple[int, ...], size: Size
+    cell: nn.Module, key: PRNGKey, batch_dims: tuple[int, ...], size: Size
 ) -> Any:
     """Returns the carry from a cell's old `initialize_carry`, without a warning."""
     method = carry_method(cell)

@@ -4,11 +4,12 @@ import dataclasses
 from functools import wraps
 from typing import Any, cast
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from chex import ArrayTree, PRNGKey
+from jax import Array
 
 from rnncells.cells import base, conv, gru, lstm, simple
 from rnncells.cells.any_cell import split_shape
@@ -81,7 +82,7 @@ class OldStep:
     """
 
     @nn.nowrap
-    def _step(self: Any, carry: Carry, inputs: jax.Array) -> tuple[Carry, jax.Array]:
+    def _step(self: Any, carry: Carry, inputs: Array) -> tuple[Carry, Array]:
         # `self` is a cell, whose class this mixin precedes.
         if self.features is not None and not hasattr(self, "state_shape"):
             return super()._step(carry, inputs)  # type: ignore[misc]
@@ -97,7 +98,7 @@ class OldStep:
 
 def unpack(
     cell: nn.Module, carry: Carry, input_shape: tuple[int, ...]
-) -> tuple[jax.Array, ...] | None:
+) -> tuple[Array, ...] | None:
     """Returns the parts of a carry as arrays, or None if they do not fit the cell."""
     try:
         batch, features = split_shape(cell, input_shape)
@@ -230,9 +231,9 @@ class RNN(OldForms, rnn.RNN):
 
     def __call__(
         self,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
-        segmentation_mask: jax.Array | None = None,
+        segmentation_mask: Array | None = None,
         **options: Any,
     ) -> Any:
         """Applies the cell to every step; see `rnncells.RNN`.
@@ -251,7 +252,7 @@ class RNN(OldForms, rnn.RNN):
         return super().__call__(inputs, **options)
 
     @nn.nowrap
-    def _cell_carry(self, key: chex.PRNGKey | None, sample: StructTree) -> Carry:
+    def _cell_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         size = self.cell_size
         if size is None and not takes_shape(self.cell):
             return super()._cell_carry(key, sample)
@@ -268,9 +269,9 @@ class Bidirectional(bidirectional.Bidirectional):
 
     def __call__(
         self,
-        inputs: chex.ArrayTree,
+        inputs: ArrayTree,
         *,
-        segmentation_mask: jax.Array | None = None,
+        segmentation_mask: Array | None = None,
         **options: Any,
     ) -> Any:
         """Applies both layers; see `rnncells.Bidirectional`, and `RNN` for the mask."""
@@ -280,8 +281,8 @@ class Bidirectional(bidirectional.Bidirectional):
 
 def with_lengths(
     layer: nn.Module,
-    inputs: chex.ArrayTree,
-    segmentation_mask: jax.Array | None,
+    inputs: ArrayTree,
+    segmentation_mask: Array | None,
     options: dict[str, Any],
 ) -> dict[str, Any]:
     """Returns the options of a call with lengths instead of a mask."""
@@ -303,7 +304,7 @@ def with_lengths(
 
 
 def sizes_of(
-    layer: nn.Module, inputs: chex.ArrayTree, stop: int, options: dict[str, Any]
+    layer: nn.Module, inputs: ArrayTree, stop: int, options: dict[str, Any]
 ) -> tuple[int, ...]:
     """Returns the sizes of the inputs' axes up to `stop`: batch axes, then time."""
     sizes = jnp.shape(jax.tree.leaves(inputs)[0])[:stop]
@@ -318,7 +319,7 @@ def lengths_as_before(lengths: Any, steps: int) -> Any:
     Flax flips a row of length 0 as a whole, and takes its carry at index 0 - 1: the
     last step.
     """
-    lengths = lengths if isinstance(lengths, jax.Array) else np.asarray(lengths)
+    lengths = lengths if isinstance(lengths, Array) else np.asarray(lengths)
     return lengths + steps * (lengths == 0).astype(jnp.int32)
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.core import FrozenDict
 from flax.errors import InvalidRngError
+from jax import Array
 
 from rnncells.cells.any_cell import feature_dims, initialize_carry, is_cell
 from rnncells.cells.input_spec import is_shape
@@ -134,7 +135,7 @@ def step_shapes(linen: nn.Module, in_features: int | Shape) -> list[Shape]:
 
 
 def initial_variables(
-    linen: nn.Module, shape: Shape, key: jax.Array, variables: Variables
+    linen: nn.Module, shape: Shape, key: Array, variables: Variables
 ) -> Variables:
     """Returns the initial variables of a linen module for a step of some shape.
 

@@ -14,6 +14,7 @@ from flax import nnx
 from flax.core import meta
 from flax.errors import InvalidRngError
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jax import Array
 
 from rnncells.cells.any_cell import declared_streams, is_cell
 from rnncells.cells.carry import Carry
@@ -46,7 +47,7 @@ from rnncells.nnx.parameters import (
 )
 from rnncells.nnx.to_linen import STATE, linen_of, update_module, variables_of
 
-Rngs = nnx.Rngs | nnx.RngStream | jax.Array | None
+Rngs = nnx.Rngs | nnx.RngStream | Array | None
 # What the methods of linen modules use among themselves.
 _INNER = {"affine", "carry_shape", "cell", "gates", "options", "scope", "setup"}
 # The NNX class of each linen class.
@@ -289,12 +290,12 @@ class FromLinen(nnx.Module):
         # An attribute that `nnx.tabulate` sets.
         return listed(result) if hasattr(self, "_nnx_tabulate_id") else result
 
-    def _keys(self, deterministic: bool | None, rngs: Rngs) -> dict[str, jax.Array]:
+    def _keys(self, deterministic: bool | None, rngs: Rngs) -> dict[str, Array]:
         """Returns a key for each random stream that a call needs."""
         if isinstance(rngs, nnx.Rngs):
             names = {*rngs, *declared_streams(self.linen)}
             return {name: rngs[name]() for name in names if _has_stream(rngs, name)}
-        keys: dict[str, jax.Array] = {}
+        keys: dict[str, Array] = {}
         for module in [self, *(child for _, child in self._placed())]:
             is_off = deterministic
             if is_off is None:
@@ -491,7 +492,7 @@ def _advice(name: str, error: InvalidRngError) -> str:
     )
 
 
-def _carry_key(rngs: Rngs) -> jax.Array | None:
+def _carry_key(rngs: Rngs) -> Array | None:
     if isinstance(rngs, nnx.Rngs):
         return rngs.carry() if _has_stream(rngs, "carry") else None
     return rngs() if isinstance(rngs, nnx.RngStream) else rngs

@@ -1,6 +1,6 @@
 """Checks of an NNX cell for authors of cells."""
 
-import chex
+from chex import PRNGKey
 from flax import nnx
 
 from rnncells import testing
@@ -10,7 +10,7 @@ from rnncells.nnx.to_linen import linen_of
 
 
 def check_cell(
-    cell: nnx.Module, sample_input: InputSpec, key: chex.PRNGKey | None = None
+    cell: nnx.Module, sample_input: InputSpec, key: PRNGKey | None = None
 ) -> testing.CellReport:
     """Checks an NNX cell as `rnncells.check_cell` checks a linen cell.
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
+from chex import PRNGKey
 from flax import nnx, traverse_util
 
 from rnncells.cells.carry import Carry
@@ -141,7 +141,7 @@ class NNXCell(NNXLayer):
         return cell.num_feature_dims
 
     @nn.nowrap
-    def initialize_carry(self, key: chex.PRNGKey, sample_input: InputSpec) -> Carry:
+    def initialize_carry(self, key: PRNGKey, sample_input: InputSpec) -> Carry:
         """Returns the carry before the first step, for a step of input."""
         shape = jax.tree.leaves(input_structs(sample_input))[0].shape
         return self._module().initialize_carry(shape, nnx.Rngs(carry=key))

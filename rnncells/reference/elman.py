@@ -20,7 +20,7 @@ References: Elman, 1990, https://doi.org/10.1207/s15516709cog1402_1, with a logi
 activation; Werbos, 1990, https://doi.org/10.1109/5.58337, for the derivatives.
 """
 
-import jax
+from jax import Array
 from jax.numpy import tanh
 
 from rnncells.reference.gates import (
@@ -34,9 +34,7 @@ from rnncells.reference.gates import (
 )
 
 
-def elman_step(
-    params: Params, carry: jax.Array, x: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def elman_step(params: Params, carry: Array, x: Array) -> tuple[Array, Array]:
     """Returns the new carry and the output of one step, `(h, h)`.
 
     See `rnncells.reference`. `params` has the kernels `i`, with an optional bias, and
@@ -49,13 +47,13 @@ def elman_step(
 
 def elman_step_vjp(
     params: Params,
-    carry: jax.Array,
-    x: jax.Array,
-    d_carry: jax.Array | None = None,
-    d_h: jax.Array | None = None,
+    carry: Array,
+    x: Array,
+    d_carry: Array | None = None,
+    d_h: Array | None = None,
     *,
     return_gates: bool = False,
-) -> tuple[Params, jax.Array, jax.Array] | tuple[Params, jax.Array, jax.Array, Gates]:
+) -> tuple[Params, Array, Array] | tuple[Params, Array, Array, Gates]:
     """Returns the derivatives of `elman_step`; see `rnncells.reference`.
 
     `return_gates` adds δa_t by the name `a`.

@@ -5,19 +5,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 # Parameters of a cell by the name of the gate: a kernel, and a bias if there is one.
-Params = dict[str, dict[str, jax.Array]]
+Params = dict[str, dict[str, Array]]
 # Derivatives with respect to the arguments of a cell's activation functions, by gate.
-Gates = dict[str, jax.Array]
+Gates = dict[str, Array]
 
 
-def affine(params: Params, name: str, inputs: jax.Array) -> jax.Array:
+def affine(params: Params, name: str, inputs: Array) -> Array:
     """Returns W inputs + b of a gate."""
     return inputs @ params[name]["kernel"] + params[name].get("bias", 0)
 
 
-def back(params: Params, d_a: dict[str, jax.Array]) -> jax.Array:
+def back(params: Params, d_a: dict[str, Array]) -> Array:
     """Returns Σ_a W_a^T δa, from the derivatives δa by the name of the gate."""
     # Vectors are rows here, so W^T δ is written δ W^T.
     first, *rest = (d @ params[name]["kernel"].T for name, d in d_a.items())
@@ -25,8 +26,8 @@ def back(params: Params, d_a: dict[str, jax.Array]) -> jax.Array:
 
 
 def d_gates(
-    params: Params, inputs: jax.Array, d_a: dict[str, jax.Array]
-) -> dict[str, dict[str, jax.Array]]:
+    params: Params, inputs: Array, d_a: dict[str, Array]
+) -> dict[str, dict[str, Array]]:
     """Returns δW_a = δa inputs^T and δb_a = δa, summed over the batch, by gate."""
 
     batch = tuple(range(inputs.ndim - 1))
@@ -40,7 +41,7 @@ def d_gates(
 
 def with_zeros(
     carry: Any, output: Any, d_carry: Any, d_output: Any, name: str
-) -> list[jax.Array]:
+) -> list[Array]:
     """Returns the derivatives by the carry's arrays and by the output, checked.
 
     Zeros take the place of None. `name` is that of `d_output`, for errors.

@@ -41,7 +41,7 @@ Reference: Cho et al., 2014, https://arxiv.org/abs/1406.1078. The reset gate aft
 product is that of cuDNN, PyTorch and Flax.
 """
 
-import jax
+from jax import Array
 from jax.nn import sigmoid
 from jax.numpy import tanh
 
@@ -57,8 +57,8 @@ from rnncells.reference.gates import (
 
 
 def gru_step(
-    params: Params, carry: jax.Array, x: jax.Array, *, reset_after: bool = True
-) -> tuple[jax.Array, jax.Array]:
+    params: Params, carry: Array, x: Array, *, reset_after: bool = True
+) -> tuple[Array, Array]:
     """Returns the new carry and the output of one step, `(h, h)`.
 
     See `rnncells.reference`. `params` has the kernels `ir iz in` of inputs and
@@ -73,14 +73,14 @@ def gru_step(
 
 def gru_step_vjp(
     params: Params,
-    carry: jax.Array,
-    x: jax.Array,
-    d_carry: jax.Array | None = None,
-    d_h: jax.Array | None = None,
+    carry: Array,
+    x: Array,
+    d_carry: Array | None = None,
+    d_h: Array | None = None,
     *,
     reset_after: bool = True,
     return_gates: bool = False,
-) -> tuple[Params, jax.Array, jax.Array] | tuple[Params, jax.Array, jax.Array, Gates]:
+) -> tuple[Params, Array, Array] | tuple[Params, Array, Array, Gates]:
     """Returns the derivatives of `gru_step`; see `rnncells.reference`.
 
     `return_gates` adds δr_t, δz_t and δn_t by the names `r z n`.
@@ -114,8 +114,8 @@ def gru_step_vjp(
 
 
 def _gates(
-    params: Params, h: jax.Array, x: jax.Array, reset_after: bool
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    params: Params, h: Array, x: Array, reset_after: bool
+) -> tuple[Array, Array, Array]:
     r = sigmoid(affine(params, "ir", x) + affine(params, "hr", h))
     z = sigmoid(affine(params, "iz", x) + affine(params, "hz", h))
     if reset_after:

@@ -36,7 +36,7 @@ of Hochreiter and Schmidhuber, 1997, https://doi.org/10.1162/neco.1997.9.8.1735,
 appendix A.1, sets δh_{t-1} to 0, and has no forget gate (see `rnncells.LSTM1997Cell`).
 """
 
-import jax
+from jax import Array
 from jax.nn import sigmoid
 from jax.numpy import tanh
 
@@ -50,10 +50,10 @@ from rnncells.reference.gates import (
     with_zeros,
 )
 
-State = tuple[jax.Array, jax.Array]
+State = tuple[Array, Array]
 
 
-def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Array]:
+def lstm_step(params: Params, carry: State, x: Array) -> tuple[State, Array]:
     """Returns the new carry and the output of one step, `((c, h), h)`.
 
     See `rnncells.reference`. `params` has the kernels `ii if ig io` of inputs and
@@ -71,12 +71,12 @@ def lstm_step(params: Params, carry: State, x: jax.Array) -> tuple[State, jax.Ar
 def lstm_step_vjp(
     params: Params,
     carry: State,
-    x: jax.Array,
-    d_carry: tuple[jax.Array | None, jax.Array | None] | None = None,
-    d_h: jax.Array | None = None,
+    x: Array,
+    d_carry: tuple[Array | None, Array | None] | None = None,
+    d_h: Array | None = None,
     *,
     return_gates: bool = False,
-) -> tuple[Params, State, jax.Array] | tuple[Params, State, jax.Array, Gates]:
+) -> tuple[Params, State, Array] | tuple[Params, State, Array, Gates]:
     """Returns the derivatives of `lstm_step`; see `rnncells.reference`.
 
     `d_carry` is (δc_t, δh_t). `return_gates` adds δi_t, δf_t, δg_t and δo_t by the
@@ -104,7 +104,7 @@ def lstm_step_vjp(
     return (*grads, {"i": d_i, "f": d_f, "g": d_g, "o": d_o}) if return_gates else grads
 
 
-def _gates(params: Params, h: jax.Array, x: jax.Array) -> tuple[jax.Array, ...]:
+def _gates(params: Params, h: Array, x: Array) -> tuple[Array, ...]:
     i = sigmoid(affine(params, "ii", x) + affine(params, "hi", h))
     f = sigmoid(affine(params, "if", x) + affine(params, "hf", h))
     g = tanh(affine(params, "ig", x) + affine(params, "hg", h))

@@ -46,8 +46,8 @@ derivative of the loss. Its truncated gradient has neither δy^in_t nor δy^out_
 
 from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.nn import sigmoid as f
 
 from rnncells.reference.gates import (
@@ -64,12 +64,10 @@ from rnncells.reference.gates import (
     with_zeros,
 )
 
-State = tuple[jax.Array, jax.Array]
+State = tuple[Array, Array]
 
 
-def lstm1997_step(
-    params: Params, carry: State, x: jax.Array
-) -> tuple[State, jax.Array]:
+def lstm1997_step(params: Params, carry: State, x: Array) -> tuple[State, Array]:
     """Returns the new carry and the output of one step, `((s, y), y^c)`.
 
     See `rnncells.reference`. `params` has the kernels `ii ig io` (W of input gates,
@@ -91,13 +89,13 @@ def lstm1997_step(
 def lstm1997_step_vjp(
     params: Params,
     carry: State,
-    x: jax.Array,
-    d_carry: tuple[jax.Array | None, jax.Array | None] | None = None,
-    d_y_c: jax.Array | None = None,
+    x: Array,
+    d_carry: tuple[Array | None, Array | None] | None = None,
+    d_y_c: Array | None = None,
     *,
     truncate_gradient: bool = True,
     return_gates: bool = False,
-) -> tuple[Params, State, jax.Array] | tuple[Params, State, jax.Array, Gates]:
+) -> tuple[Params, State, Array] | tuple[Params, State, Array, Gates]:
     """Returns the derivatives of `lstm1997_step`; see `rnncells.reference`.
 
     `d_carry` is (δs_t, δy_t). With `truncate_gradient`, the default, the gradient is
@@ -129,36 +127,36 @@ def lstm1997_step_vjp(
     return (*grads, {"in": d_in, "c": d_c, "out": d_out}) if return_gates else grads
 
 
-def g(x: jax.Array) -> jax.Array:
+def g(x: Array) -> Array:
     """Returns 4 f(x) - 2."""
     return 4 * f(x) - 2
 
 
-def h(x: jax.Array) -> jax.Array:
+def h(x: Array) -> Array:
     """Returns 2 f(x) - 1."""
     return 2 * f(x) - 1
 
 
-def slope(function: Callable, x: jax.Array) -> jax.Array:
+def slope(function: Callable, x: Array) -> Array:
     """Returns f'(x) = f(x) (1 - f(x)), g'(x) = 4 f'(x) or h'(x) = 2 f'(x)."""
     return {f: 1, g: 4, h: 2}[function] * f(x) * (1 - f(x))
 
 
-def _net(params: Params, y: jax.Array, x: jax.Array) -> list[jax.Array]:
+def _net(params: Params, y: Array, x: Array) -> list[Array]:
     return [affine(params, f"i{a}", x) + affine(params, f"h{a}", y) for a in "igo"]
 
 
-def _to_cells(gate: jax.Array, s: jax.Array) -> jax.Array:
+def _to_cells(gate: Array, s: Array) -> Array:
     """Repeats the gate of each block for all cells of the block."""
     return jnp.repeat(gate, s.shape[-1] // gate.shape[-1], axis=-1)
 
 
-def _over_cells(cells: jax.Array, gate: jax.Array) -> jax.Array:
+def _over_cells(cells: Array, gate: Array) -> Array:
     """Returns the sum over the cells of each block."""
     return cells.reshape(*gate.shape, -1).sum(-1)
 
 
-def _parts(d_y: jax.Array, s: jax.Array, gate: jax.Array) -> list[jax.Array]:
+def _parts(d_y: Array, s: Array, gate: Array) -> list[Array]:
     """Returns δy^c, δy^in and δy^out; zeros for gates that are not fed back."""
     features, blocks = s.shape[-1], gate.shape[-1]
     if d_y.shape[-1] == features:
@@ -166,7 +164,7 @@ def _parts(d_y: jax.Array, s: jax.Array, gate: jax.Array) -> list[jax.Array]:
     return jnp.split(d_y, [features, features + blocks], axis=-1)
 
 
-def _check_step(params: Params, carry: State, x: jax.Array) -> None:
+def _check_step(params: Params, carry: State, x: Array) -> None:
     check_pair("carry", carry)
     batch, inputs = check_features(x, *carry)
     check_names(params, ["ii", "ig", "io", "hi", "hg", "ho"])

@@ -18,13 +18,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.reference.gates import Params, with_zeros
 
 
 def sequence(
-    step: Callable, params: Params, carry: Any, inputs: jax.Array
-) -> tuple[Any, jax.Array]:
+    step: Callable, params: Params, carry: Any, inputs: Array
+) -> tuple[Any, Array]:
     """Returns the last carry and the outputs of a sequence.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -55,9 +56,9 @@ def sequence_vjp(
     step_vjp: Callable,
     params: Params,
     carry: Any,
-    inputs: jax.Array,
+    inputs: Array,
     d_carry: Any = None,
-    d_outputs: jax.Array | None = None,
+    d_outputs: Array | None = None,
     *,
     return_gates: bool = False,
 ) -> tuple[Any, ...]:
@@ -107,7 +108,7 @@ def sequence_vjp(
     return gradients
 
 
-def _time(inputs: jax.Array) -> int:
+def _time(inputs: Array) -> int:
     if jnp.ndim(inputs) < 2 or not inputs.shape[-2]:
         raise ValueError(
             "`inputs` must be (*batch, time, features) with at least one step, got the "

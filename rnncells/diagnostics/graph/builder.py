@@ -7,15 +7,10 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
-from rnncells.diagnostics.graph.nodes import (
-    Accumulate,
-    Cut,
-    Edge,
-    Node,
-    Operation,
-)
+from rnncells.diagnostics.graph.nodes import Accumulate, Cut, Edge, Node, Operation
 from rnncells.diagnostics.graph.operations import operand_letters, wording
 from rnncells.diagnostics.graph.saved import derivative
 from rnncells.diagnostics.graph.steps import Step, is_inlined, steps
@@ -374,6 +369,6 @@ def _as_function_of_params(fn: Callable, bound: nn.Module) -> tuple[Callable, An
 
 def _device(leaf: Any) -> str | None:
     """Returns the device, or the devices, of an array."""
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+    if not isinstance(leaf, Array) or isinstance(leaf, jax.core.Tracer):
         return None
     return ", ".join(sorted(f"{d.platform}:{d.id}" for d in leaf.devices()))

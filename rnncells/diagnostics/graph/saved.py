@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax import Array
 
 from rnncells.diagnostics.graph.nodes import Saved
 from rnncells.diagnostics.graph.steps import Step
@@ -22,14 +23,14 @@ _LONGEST_FORMULA = 30
 
 def vjp_of(
     step: Step, operands: Sequence[Any], wanted: Sequence[int]
-) -> tuple[list[jax.Array], Callable]:
+) -> tuple[list[Array], Callable]:
     """Returns the results of a step, and its backward pass as a function.
 
     The function maps a list of the gradients of the inexact results to the gradients of
     the operands with the numbers `wanted`.
     """
 
-    def function(*varied: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+    def function(*varied: Array) -> tuple[list[Array], list[Array]]:
         values = list(operands)
         for k, value in zip(wanted, varied, strict=True):
             values[k] = value
@@ -58,7 +59,7 @@ def derivative(
         return [True] * len(wanted), []
     traced = [k for k, v in enumerate(step.invars) if is_variable(v)]
 
-    def forward(*values: jax.Array) -> tuple[list[jax.Array], Callable]:
+    def forward(*values: Array) -> tuple[list[Array], Callable]:
         operands = [None if is_variable(v) else v.val for v in step.invars]
         for k, value in zip(traced, values, strict=True):
             operands[k] = value
@@ -81,7 +82,7 @@ def _passes(vjp: Callable, results: Sequence[Any]) -> list[bool]:
     leaves, tree = jax.tree.flatten(vjp)
     cotangents = [r for r in results if is_inexact(r)]
 
-    def pullback(leaves: list[Any], cotangents: list[jax.Array]) -> Any:
+    def pullback(leaves: list[Any], cotangents: list[Array]) -> Any:
         return jax.tree.unflatten(tree, leaves)(cotangents)
 
     jaxpr = jax.make_jaxpr(pullback)(leaves, cotangents).jaxpr

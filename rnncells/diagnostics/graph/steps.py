@@ -16,7 +16,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-import jax
+from jax import Array
 
 from rnncells.diagnostics.graph import operations
 from rnncells.recurrence import primitives
@@ -43,7 +43,7 @@ class Step:
     equation: Any
     invars: Sequence[Atom]
     outvars: Sequence[Variable]
-    function: Callable[..., list[jax.Array]]
+    function: Callable[..., list[Array]]
     exponent: float | None = None
 
 
@@ -204,7 +204,7 @@ def _group(
         producers[k].invars if k in producers else [equation.invars[k]] for k in order
     ]
 
-    def function(*values: jax.Array) -> list[jax.Array]:
+    def function(*values: Array) -> list[Array]:
         remaining = iter(values)
         inputs: list[Any] = [None if is_variable(v) else v.val for v in equation.invars]
         for k, atoms in zip(order, operands, strict=True):
@@ -229,5 +229,5 @@ def _covers(operand: Any, axis: tuple[int, ...], group: Sequence[Any]) -> bool:
     return whole and starts == list(range(len(group)))
 
 
-def _unbind(pairs: Sequence[tuple[Any, Any]], x: jax.Array) -> list[jax.Array]:
+def _unbind(pairs: Sequence[tuple[Any, Any]], x: Array) -> list[Array]:
     return [bind(squeeze, bind(part, [x]))[0] for part, squeeze in pairs]

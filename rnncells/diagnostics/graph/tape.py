@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from chex import ArrayTree
+from jax import Array
 
 from rnncells._array_text import tree_text
 from rnncells.diagnostics.graph.nodes import Edge, Node, Operation
@@ -67,15 +68,15 @@ class Tape:
                 f"{tree_text(structs(args))}."
             )
         self.graph = graph
-        self.gradients: dict[str, jax.Array] = {}
+        self.gradients: dict[str, Array] = {}
         # Their backward passes, and where the gradients go from there.
         self._recorded: dict[Operation, tuple[Callable, list[Edge]]] = {}
         leaves = self._forward(program, jax.tree.leaves((program.bound, args)))
         self.result = jax.tree.unflatten(jax.tree.structure(program.result), leaves)
 
     def backward(
-        self, cotangent: chex.ArrayTree | None = None, retain_graph: bool = False
-    ) -> dict[str, jax.Array]:
+        self, cotangent: ArrayTree | None = None, retain_graph: bool = False
+    ) -> dict[str, Array]:
         """Runs the backward pass, and adds its gradients to `gradients`.
 
         Gradients are those of `jax.vjp`: for complex arguments, the conjugates of
@@ -114,11 +115,11 @@ class Tape:
             self.gradients[name] = gradient if total is None else total + gradient
         return gradients
 
-    def _forward(self, program: Program, leaves: list[Any]) -> list[jax.Array]:
+    def _forward(self, program: Program, leaves: list[Any]) -> list[Array]:
         equations = program.equations._replace(equations=program.steps)
         reachable = set(self.graph.operations)
 
-        def record(step: Step, operands: list[jax.Array]) -> list[jax.Array]:
+        def record(step: Step, operands: list[Array]) -> list[Array]:
             node, edges = program.recorded.get(step, (None, {}))
             if node is None or node not in reachable:
                 return step.function(*operands)
@@ -135,7 +136,7 @@ class Tape:
         results = equations(*map(jnp.asarray, leaves), rule=record)
         return [jnp.asarray(result) for result in results]
 
-    def _cotangents(self, cotangent: chex.ArrayTree | None) -> list[jax.Array]:
+    def _cotangents(self, cotangent: ArrayTree | None) -> list[Array]:
         """Returns the gradients of the leaves of the result, checked."""
         if not any(edge.carries_gradient for edge in self.graph.results):
             raise ValueError(
@@ -161,11 +162,11 @@ class Tape:
             )
         return [jnp.asarray(leaf) for leaf in jax.tree.leaves(cotangent)]
 
-    def _backward(self, cotangents: list[jax.Array]) -> dict[str, jax.Array]:
+    def _backward(self, cotangents: list[Array]) -> dict[str, Array]:
         """Returns the gradients of the leaves, from those of the result."""
-        sums: dict[tuple[Node | None, int], jax.Array] = {}
+        sums: dict[tuple[Node | None, int], Array] = {}
 
-        def send(edge: Edge, gradient: jax.Array) -> None:
+        def send(edge: Edge, gradient: Array) -> None:
             if edge.carries_gradient:
                 key = edge.node, edge.output
                 sums[key] = sums[key] + gradient if key in sums else gradient
