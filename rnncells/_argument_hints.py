@@ -142,7 +142,17 @@ class ExplainsArguments:
             ]
             if any(explained) and not takes_any:
                 raise TypeError(" ".join(filter(None, explained)))
+        if len(args) > 1:
+            parameters = inspect.signature(cls.__init__).parameters.values()
+            kinds = [parameter.kind for parameter in parameters]
+            if inspect.Parameter.VAR_POSITIONAL not in kinds:
+                limit = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) - 1
+                cls._check_positional(args, limit)
         return super().__new__(cls)
+
+    @classmethod
+    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
+        """Raises TypeError if several positional arguments are wrong."""
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -413,6 +413,7 @@ TYPE_ERRORS = {
     "must have gates whose names begin with 'h'": lambda: RNN(
         DropConnectCell(MinGRUCell(4), deterministic=False)
     ).init(KEYS, X),
+    "`layers` of Stack must be a list, as in": lambda: Stack(GRUCell(4), GRUCell(4)),
     "`inputs` must be an array, .*, got a list of 2": lambda: run([STEP, X[:, 1]]),
     "GRUCell multiplies one array by its weights, got tuple. Join": lambda: run((X, X)),
     "got a Packed batch. Pass packed.inputs with": lambda: run(packed()),
@@ -426,9 +427,7 @@ TYPE_ERRORS = {
         SetUpCell(4, deterministic=False)
     ).init(KEYS, X, deterministic=True),
     "`inputs` must be .*, got None": lambda: lstm().init(KEY, None),
-    r"`plan` of unpack\(rows, plan\) must be a": lambda: packing.unpack(
-        packed().plan, packed().inputs
-    ),
+    "`plan` of unpack must be": lambda: packing.unpack(packed().plan, packed().inputs),
     "`seq_lengths` must be a list of integers,": lambda: packing.plan(
         [np.ones((3, 2)), np.ones((2, 2))], row_length=5
     ),
@@ -583,8 +582,7 @@ VALUE_ERRORS = {
     "`initialize_carry` of LSTM with `learn_states` needs parameters": lambda: lstm(
         learn_states=True
     ).initialize_carry(KEY, STEP),
-    "`layers` of Stack must be a list with at least one layer,": lambda: Stack([]),
-    r"as in StackedCell\(\[a, b\]\), got GRUCell": lambda: StackedCell(gru().cell, 4),
+    "`layers` of Stack must be a list with at least one layer, got": lambda: Stack([]),
     "`skip_connections` of Stack": lambda: Stack([nn.relu], skip_connections=True),
     "`initial_carry` of Stack must be a tuple with one carry for each": lambda: init(
         Stack([LSTMCell(4), GRUCell(4)]), initial_carry=(STATES,)
@@ -676,7 +674,7 @@ VALUE_ERRORS = {
     "`mask` must be booleans of the shape": lambda: diagnostics.by_lag(
         X[..., 0], np.ones((7, 2), bool)
     ),
-    "`norms` must have at least one entry": lambda: plots.gradients_over_lag({}),
+    "`norms` must have at least one array": lambda: plots.gradients_over_lag({}),
     r"got the shape \(\)": lambda: plots.gradients_over_lag({"a": 1.0}),
     r"got the shape \(3, 5, 3\)": lambda: plots.gate_over_text(PADDED),
     "each of 2 steps, got 3": lambda: plots.gate_over_text(TWO, "abc"),

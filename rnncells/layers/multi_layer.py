@@ -2,8 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial, wraps
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -47,7 +47,6 @@ from rnncells.layers.checks import (
 )
 from rnncells.layers.in_sequential import check_not_in_sequential
 from rnncells.layers.rnn import RNN, Implementation
-from rnncells.layers.sequence_layer import SequenceLayer
 from rnncells.layers.states import (
     States,
     check_one_array,
@@ -126,15 +125,14 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
     projection: Projection = "auto"
     gradient: Gradient = Bptt()
 
-    def __new__(cls, *args: Any, **fields: Any) -> Self:
-        limit = sum(f.init and not f.kw_only for f in dataclasses.fields(cls))
+    @classmethod
+    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
         if len(args) > limit:
             raise TypeError(
                 f"{cls.__name__} takes one positional argument, `features`, got "
                 f"{args}. The width of the inputs is read from the inputs. Pass "
                 "`num_layers` and other options by name."
             )
-        return super().__new__(cls, *args, **fields)
 
     def __post_init__(self) -> None:
         name = type(self).__name__
@@ -332,17 +330,25 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         return outputs, self._states(finals)
 
     @nn.nowrap
-    @wraps(SequenceLayer.run)
     def run(
         self,
         inputs: Array,
         initial_carry: States | None = None,
         *,
         init_key: PRNGKey | None = None,
+        seq_lengths: Array | None = None,
+        mask: Array | None = None,
+        resets: Array | None = None,
         reset_carry: None = None,
+        time_major: bool | None = None,
         padded_outputs: Literal["zero"] | None = None,
-        **arguments: Any,
+        deterministic: bool | None = None,
     ) -> tuple[States, Array]:
+        """Returns `(final states, outputs)`, as `SequenceLayer.run` does.
+
+        Raises:
+          ValueError: `reset_carry` is given, or `padded_outputs` is not `'zero'`.
+        """
         name = type(self).__name__
         if reset_carry is not None:
             raise ValueError(
@@ -355,12 +361,21 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
                 "its outputs at padded steps are 0, as in PyTorch."
             )
         if initial_carry is None and init_key is not None:
-            flags = resolve_flags(self, time_major=arguments.get("time_major"))
+            flags = resolve_flags(self, time_major=time_major)
             dims = feature_dims(self._cell())
             axis = 0 if flags["time_major"] else inputs.ndim - dims - 1
             x_t = structs(inputs, drop_axis=axis)
             initial_carry = self.initialize_carry(init_key, x_t)
-        return self(inputs, initial_carry, **arguments)[::-1]
+        outputs, states = self(
+            inputs,
+            initial_carry,
+            seq_lengths=seq_lengths,
+            mask=mask,
+            resets=resets,
+            time_major=time_major,
+            deterministic=deterministic,
+        )
+        return states, outputs
 
     def step(
         self,

@@ -1,6 +1,7 @@
 """The method that all layers over sequences have in common."""
 
 from functools import wraps
+from inspect import signature
 from typing import Any, Protocol, runtime_checkable
 
 import flax.linen as nn
@@ -75,10 +76,10 @@ class RunsByCall:
 
     @nn.nowrap
     @wraps(SequenceLayer.run)
-    def run(
-        self, inputs: ArrayTree, initial_carry: Carry | None = None, **arguments: Any
-    ) -> tuple[Carry, ArrayTree]:
-        arguments["initial_carry"] = initial_carry
+    def run(self, *args: Any, **kwargs: Any) -> tuple[Carry, ArrayTree]:
+        arguments = signature(SequenceLayer.run).bind(self, *args, **kwargs).arguments
         # Without None, so that `nn.tabulate` shows only the arguments of the call.
         options = {k: v for k, v in arguments.items() if v is not None}
+        inputs = options.pop("inputs")
+        del options["self"]
         return self(inputs, **options, **self._final_carry)
