@@ -78,8 +78,8 @@ class RunsByCall:
     @wraps(SequenceLayer.run)
     def run(self, *args: Any, **kwargs: Any) -> tuple[Carry, ArrayTree]:
         arguments = signature(SequenceLayer.run).bind(self, *args, **kwargs).arguments
+        del arguments["self"]
+        inputs = arguments.pop("inputs")
         # Without None, so that `nn.tabulate` shows only the arguments of the call.
         options = {k: v for k, v in arguments.items() if v is not None}
-        inputs = options.pop("inputs")
-        del options["self"]
         return self(inputs, **options, **self._final_carry)
