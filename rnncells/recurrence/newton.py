@@ -148,10 +148,14 @@ def problem(step: RowStep, newton: Newton, sizes: list[int]) -> Problem:
 
 def _components(depends: np.ndarray) -> np.ndarray:
     """Returns the parts of the carry that are independent, all of one size."""
-    linked = (depends | depends.T | np.eye(len(depends), dtype=bool)).astype(np.float32)
-    for _ in range(len(depends).bit_length()):
-        linked = np.sign(linked @ linked)
-    groups = [np.flatnonzero(row) for row in np.unique(linked, axis=0)[::-1]]
+    label = np.arange(len(depends))
+    linked = depends | depends.T | np.eye(len(depends), dtype=bool)
+    for _ in range(len(depends)):
+        least = np.where(linked, label[None, :], len(depends)).min(1)
+        if (least == label).all():
+            break
+        label = least
+    groups = [np.flatnonzero(label == first) for first in np.unique(label)]
     if len({len(group) for group in groups}) > 1:
         groups = [np.arange(len(depends))]
     return np.stack(groups)
