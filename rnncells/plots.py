@@ -26,6 +26,7 @@ def gradients_over_lag(
 ) -> Any:
     """Draws norms of gradients over lag, the mean over rows, on a logarithmic axis.
 
+    >>> import numpy as np
     >>> from rnncells import plots
     >>> fading = 0.9 ** np.arange(50)
     >>> ax = plots.gradients_over_lag({"SimpleCell": fading, "LSTMCell": fading**0.1})
@@ -35,7 +36,12 @@ def gradients_over_lag(
     Args:
       norms: for each label, an array `(*batch, lag)`, as `diagnostics.by_lag` returns
         it; NaN where a row has no such step. Norms of 0 are not drawn.
+      ax: the axes to draw on.
       quantity: label of the vertical axis.
+
+    Raises:
+      ValueError: there are no norms, or an array has no values.
+      ModuleNotFoundError: matplotlib is not installed.
     """
     arrays = _by_label("norms", {label: (x,) for label, x in norms.items()})
     ax = _axes(ax)
@@ -59,6 +65,7 @@ def gate_over_text(
 ) -> Any:
     """Draws the values of a gate at every step, with the symbols of the steps under it.
 
+    >>> import numpy as np
     >>> from rnncells import plots
     >>> ax = plots.gate_over_text(np.eye(5), "hello", name="forget gate f")
     >>> [label.get_text() for label in ax.get_xticklabels()]
@@ -68,9 +75,15 @@ def gate_over_text(
       gate: values of one row, real `(time, units)`.
       text: one symbol for each step, such as a string; None: numbers of steps. Spaces
         and newlines are shown as `␣` and `⏎`.
+      ax: the axes to draw on.
       name: what the values are.
       limits: values of the lightest and the darkest color; default: (0, 1), or (-m, m)
         with the largest magnitude m if values are outside of [0, 1].
+
+    Raises:
+      ValueError: `gate` does not have two axes or has no values, or `text` has another
+        length.
+      ModuleNotFoundError: matplotlib is not installed.
     """
     gate = np.asarray(gate, np.float64)
     if gate.ndim != 2:
@@ -111,13 +124,23 @@ def gate_over_text(
 def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> Any:
     """Draws eigenvalues of steps in the complex plane, with the unit circle.
 
-    `eigenvalues` are complex numbers of any shape, as `diagnostics.eigenvalues` returns
-    them. Call it again with the same `ax` and other labels to compare cells.
+    Call it again with the same `ax` and other labels to compare cells.
 
+    >>> import numpy as np
     >>> from rnncells import plots
     >>> ax = plots.spectrum(np.array([1j, -1j, 0.5]), label="step 3")
     >>> ax.get_xlabel()
     'real part'
+
+    Args:
+      eigenvalues: complex numbers of any shape, as `diagnostics.eigenvalues` returns
+        them for some steps.
+      ax: the axes to draw on.
+      label: of these eigenvalues, for the legend.
+
+    Raises:
+      ValueError: there are no eigenvalues.
+      ModuleNotFoundError: matplotlib is not installed.
     """
     values = _filled("eigenvalues", eigenvalues).ravel()
     ax = _axes(ax)

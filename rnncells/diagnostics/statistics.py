@@ -1,11 +1,4 @@
-"""Statistics of recorded values and of the Jacobians of steps, under `jax.jit` too.
-
-`jacobians` are dh_t/dh_{t-1}, `(*batch, time, size, size)`, as `record(...,
-jacobians=True)` returns them. `mask` is true at valid steps, `(*batch, time)`; without
-it all steps are valid. `reverse` is whether the layer ran from the last step to the
-first. Functions raise ValueError for arrays without a time axis, Jacobians whose last
-two axes differ in size, and a mask that does not fit.
-"""
+"""Statistics of recorded values and of the Jacobians of steps, under `jax.jit` too."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -48,15 +41,20 @@ def norms(tree: ArrayTree, num_feature_dims: int = 1) -> Array:
 
     For the carry of `cotangents`, they are the norms of dL/dh_t.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> c, h = jnp.full((2, 5, 4), 3.0), jnp.full((2, 5, 4), 4.0)
     >>> diagnostics.norms((c, h))[0, 0]
     Array(10., dtype=float32)
 
-    `tree` is an array `(*batch, time, *features)`, or a pytree of them, such as a
-    carry, which is taken as one vector. `num_feature_dims` is the number of feature
-    axes, of the array with the fewest axes if they differ, as in the carry of
-    `MLSTMCell`.
+    Args:
+      tree: an array `(*batch, time, *features)`, or a pytree of them, such as a carry,
+        which is taken as one vector.
+      num_feature_dims: number of feature axes, of the array with the fewest axes if
+        they differ, as in the carry of `MLSTMCell`.
+
+    Raises:
+      ValueError: an array has no time axis.
     """
     leaves = jax.tree.leaves(upcast(tree))
     for leaf in leaves:
@@ -78,14 +76,23 @@ def saturation(
     The default thresholds are those of the paper, for gates in (0, 1). Use
     `low=-0.8, high=0.8` for the same margins of a tanh.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> gate = jnp.array([[[0.05], [0.5], [0.95], [0.99]]])  # one row, one unit
     >>> left, right = diagnostics.saturation(gate)
     >>> left.tolist(), right.tolist()
     ([0.25], [0.5])
 
-    Values are real, `(*batch, time, *features)`; without a mask there is one batch
-    axis.
+    Args:
+      gate: values `(*batch, time, *features)`, real. Without a mask there is one batch
+        axis.
+      mask: true at valid steps, `(*batch, time)`; None: all steps of `(batch, time,
+        *features)`.
+      low: lower threshold.
+      high: upper threshold, above `low`.
+
+    Raises:
+      ValueError: `low` is not below `high`; the mask does not fit.
 
     Reference: Karpathy, Johnson and Li, 2016, https://arxiv.org/abs/1506.02078.
     """
@@ -104,13 +111,20 @@ def saturation(
 def drift(states: Array, mask: Array | None = None) -> Drift:
     """Returns mean, standard deviation and norm of states at each step.
 
-    States that grow with time saturate the gates and activations that read them. They
-    are real, `(*batch, time, *features)`; without a mask there is one batch axis.
+    States that grow with time saturate the gates and activations that read them.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> c = jnp.arange(3.0)[None, :, None] * jnp.ones((2, 3, 4))
     >>> diagnostics.drift(c).norm.tolist()
     [0.0, 2.0, 4.0]
+
+    Args:
+      states: `(*batch, time, *features)`, real. Without a mask there is one batch axis.
+      mask: true at valid steps, `(*batch, time)`; None: all steps.
+
+    Raises:
+      ValueError: the mask does not fit.
     """
     states, mask = upcast(states), _mask(states, mask)
     rows = tuple(range(mask.ndim - 1))
@@ -134,10 +148,17 @@ def singular_values(jacobians: Array) -> Array:
     A step with all singular values below 1 shrinks every gradient that flows back
     through it.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.array([[[0.0, 2.0], [0.5, 0.0]]])  # one step
     >>> diagnostics.singular_values(steps).tolist()
     [[2.0, 0.5]]
+
+    Args:
+      jacobians: `(*batch, time, size, size)`.
+
+    Raises:
+      ValueError: the last two axes differ in size.
     """
     _check(jacobians)
     return jnp.linalg.svd(jacobians, compute_uv=False)
@@ -148,10 +169,17 @@ def eigenvalues(jacobians: Array) -> Array:
 
     JAX computes them on CPU, and on some GPUs.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.array([[[0.0, -1.0], [1.0, 0.0]]])  # one rotation
     >>> sorted(diagnostics.eigenvalues(steps).imag.ravel().tolist())
     [-1.0, 1.0]
+
+    Args:
+      jacobians: `(*batch, time, size, size)`.
+
+    Raises:
+      ValueError: the last two axes differ in size.
     """
     _check(jacobians)
     return jnp.linalg.eigvals(jacobians)
@@ -169,13 +197,21 @@ def carry_gradients(
     change of the carry after step t changes the final carry. The last entry is the norm
     of the identity. Use `by_lag` to align rows of different lengths.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.full((4, 1, 1), 0.5)
     >>> diagnostics.carry_gradients(steps).tolist()
     [0.125, 0.25, 0.5, 1.0]
 
-    With `reverse`, T is the first step. The norm is `'spectral'`, the largest singular
-    value, or `'frobenius'`, the root of the sum of squares.
+    Args:
+      jacobians: `(*batch, time, size, size)`.
+      reverse: whether the layer ran from the last step to the first; then T is the
+        first step.
+      norm: `'spectral'`: the largest singular value. `'frobenius'`: the root of the sum
+        of squares.
+
+    Raises:
+      ValueError: the last two axes differ in size; `norm` is unknown.
 
     Reference: Pascanu, Mikolov and Bengio, 2013, https://arxiv.org/abs/1211.5063.
     """
@@ -205,14 +241,20 @@ def lyapunov_exponents(
     exponent means chaos; exponents far below 0 mean that memory fades. They are the
     limit for many steps: leave out the steps before the carry has settled.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> steps = jnp.broadcast_to(jnp.diag(jnp.array([2.0, 0.5])), (10, 2, 2))
     >>> diagnostics.lyapunov_exponents(steps).round(3).tolist()
     [0.6930000185966492, -0.6930000185966492]
 
-    Jacobians have the identity outside of the mask, as `record` returns them. A
-    singular Jacobian, such as that of a reset, gives -inf, a row without valid steps
-    NaN.
+    Args:
+      jacobians: `(*batch, time, size, size)`, with the identity outside of the mask, as
+        `record` returns them. A singular Jacobian, such as that of a reset, gives -inf.
+      mask: true at valid steps, `(*batch, time)`. A row without one gives NaN.
+      reverse: whether the layer ran from the last step to the first.
+
+    Raises:
+      ValueError: the last two axes differ in size, or the mask does not fit.
 
     Reference: Benettin et al., 1980, https://doi.org/10.1007/BF02128236; for recurrent
     networks Vogt et al., 2022, https://arxiv.org/abs/2006.14123.
@@ -238,15 +280,23 @@ def lyapunov_exponents(
 def by_lag(array: Array, mask: Array | None = None, *, reverse: bool = False) -> Array:
     """Returns values at valid steps by the distance to the last one, `(*batch, time)`.
 
-    The values are real numbers, `(*batch, time)`, such as norms of gradients. Entry k
-    is the value k valid steps before the last valid step; NaN where a row has no such
-    step. So rows of different lengths can be averaged with `jnp.nanmean`.
+    Entry k is the value k valid steps before the last valid step; NaN where a row has
+    no such step. So rows of different lengths can be averaged with `jnp.nanmean`.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells import diagnostics
     >>> norms = jnp.array([1.0, 2.0, 3.0, 4.0])
     >>> mask = jnp.array([True, True, True, False])
     >>> diagnostics.by_lag(norms, mask).tolist()
     [3.0, 2.0, 1.0, nan]
+
+    Args:
+      array: real numbers, `(*batch, time)`, such as norms of gradients.
+      mask: true at valid steps, `(*batch, time)`; None: all are valid.
+      reverse: whether the layer ran from the last step to the first.
+
+    Raises:
+      ValueError: the mask does not fit.
     """
     _check_mask(mask, array.shape)
     if not reverse:

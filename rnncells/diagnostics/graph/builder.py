@@ -31,9 +31,12 @@ def backward_graph(
 ) -> BackwardGraph:
     """Returns the graph of operations that reverse-mode differentiation records.
 
-    The graph has the form of PyTorch's `grad_fn` and `next_functions`: it leads from
-    the results to the arguments. The function is only traced, so shapes are enough.
+    The graph has the form of PyTorch's `grad_fn` and `next_functions`: it starts at the
+    results, and leads to the arguments. Each operation says what its backward pass
+    computes, what it keeps for it, and where its gradients go. The function is only
+    traced, so shapes are enough.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells.diagnostics import backward_graph
     >>> def q(a, b):
     ...     return 3 * a**3 - b**2

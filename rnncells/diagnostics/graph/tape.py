@@ -41,6 +41,7 @@ class Tape:
 
     `graph.record(*args)` returns a tape. Another forward pass has another tape.
 
+    >>> import jax.numpy as jnp
     >>> from rnncells.diagnostics import backward_graph
     >>> x = jnp.float32(2)
     >>> graph = backward_graph(lambda x: x**3, x)
@@ -55,8 +56,9 @@ class Tape:
     Attributes:
       graph: the graph.
       result: the result of the function.
-      gradients: for each argument that a gradient has reached, the sum of its gradients
-        over all calls of `backward` (PyTorch's `.grad`); `gradients.clear()` resets it.
+      gradients: for each argument that a gradient has reached, by its name, the sum of
+        its gradients over all calls of `backward` (PyTorch's `.grad`). To start again
+        at 0, call `gradients.clear()`.
     """
 
     def __init__(self, graph: "BackwardGraph", program: Program, args: tuple[Any, ...]):
