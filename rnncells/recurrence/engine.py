@@ -184,6 +184,29 @@ def _recomputed(
     return residuals._replace(values=jax.vmap(recompute)(*residuals))
 
 
+def _chunk_residuals(
+    recurrence: Recurrence,
+    weights: StepWeights,
+    buffer: ResidualBuffer,
+    saved: Residuals,
+    carry: ArrayTree,
+    inputs: ArrayTree,
+    steps: int,
+) -> Residuals:
+    """Returns the residuals of a chunk of time, recomputed from what was saved of it.
+
+    `buffer` saves what the VJP reads; `carry` is before the chunk, or None.
+    """
+    if recurrence.plan.saves == "all":
+        return saved
+    z = _project(recurrence.step, weights, inputs)
+    if recurrence.plan.saves == "carries":
+        return _recomputed(recurrence.step, weights, saved._replace(z=z))
+    loop = _steps(recurrence, weights, buffer)
+    _, buffers = loop((carry, buffer.empty(carry, steps)), z, 0, steps)
+    return slice_time(buffers.residuals, 0, steps)
+
+
 def _backward(
     recurrence: Recurrence,
     vjp: StepVJP,
@@ -193,7 +216,8 @@ def _backward(
     d_carry: ArrayTree,
     d_outputs: ArrayTree,
 ) -> EngineOperands:
-    (residuals, carries), weights, step = saved, operands.weights, recurrence.step
+    """Returns the cotangents of the operands."""
+    (residuals, carries), weights = saved, operands.weights
     vjp_invariants = vjp.evaluate_invariants(weights)
 
     def chunk(
@@ -201,25 +225,24 @@ def _backward(
     ) -> tuple[tuple, None]:
         d_carry, sums, d_inputs = state
         inputs = slice_time(operands.inputs, start, steps)
-        saved = slice_time(residuals, start, steps)
-        if recurrence.plan.saves == "carries":
-            saved = saved._replace(z=_project(step, weights, inputs))
-            saved = _recomputed(step, weights, saved)
-        elif recurrence.plan.saves == "chunk starts":
-            rerun = buffer._replace(saved=vjp.reads)
-            loop = _steps(recurrence, weights, rerun)
-            state = carry, rerun.empty(carry, steps)
-            _, buffers = loop(state, _project(step, weights, inputs), 0, steps)
-            saved = slice_time(buffers.residuals, 0, steps)
+        chunk_residuals = _chunk_residuals(
+            recurrence,
+            weights,
+            buffer._replace(saved=vjp.reads),
+            slice_time(residuals, start, steps),
+            carry,
+            inputs,
+            steps,
+        )
         d_ys = slice_time(d_outputs, start, steps)
         d_carry, cotangents, d_invariants = vjp.over_time(
-            vjp_invariants, saved, d_ys, d_carry, steps, recurrence.unroll
+            vjp_invariants, chunk_residuals, d_ys, d_carry, steps, recurrence.unroll
         )
         d_products = map(
             Product.vjp_weights, weights.products, cotangents.lhs, cotangents.d_values
         )
         d_projections, d_projected, d_xs = _project_vjp(
-            step, weights, inputs, cotangents.d_z
+            recurrence.step, weights, inputs, cotangents.d_z
         )
         terms = StepWeights(
             d_projections, list(d_products), add(d_invariants, d_projected)
