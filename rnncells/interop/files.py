@@ -47,7 +47,7 @@ def save(
         name: np.asarray(as_array(name, leaf), order="C")
         for name, leaf in flatten(dict(variables)).items()
     }
-    with _library(path) as library:
+    with _library() as library:
         # Safetensors cannot read a file that has no arrays and empty metadata.
         library.numpy.save_file(arrays, path, metadata or None)
 
@@ -88,8 +88,8 @@ def load_metadata(path: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _library(path: Path) -> Iterator[Any]:
-    """Yields the package safetensors, and adds the path to its errors."""
+def _library(loaded: Path | None = None) -> Iterator[Any]:
+    """Yields the package safetensors; its errors say which file is loaded."""
     try:
         import safetensors.numpy
     except ImportError as error:
@@ -100,6 +100,8 @@ def _library(path: Path) -> Iterator[Any]:
     try:
         yield safetensors
     except safetensors.SafetensorError as error:
+        if loaded is None:
+            raise
         raise ValueError(
-            f"`path` must be a safetensors file, got {os.fspath(path)!r}: {error}"
+            f"`path` must be a safetensors file, got {os.fspath(loaded)!r}: {error}"
         ) from error
