@@ -48,7 +48,10 @@ class Gradient:
     """Base of the classes for `gradient` of `RNN`."""
 
     def cuts(self, sizes: tuple[int, ...], axis: int) -> Array | None:
-        """Returns the steps before which the gradient is cut, `sizes`; None: none."""
+        """Returns the steps before which the gradient is cut, as booleans, or None.
+
+        They have the shape `sizes`, those of the batch and time axes; time is `axis`.
+        """
         return None
 
     def of_step(self, step: Callable) -> Callable:

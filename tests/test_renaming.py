@@ -180,7 +180,7 @@ def test_unmatched_modules_are_named_and_can_be_mapped_by_hand():
         "modules of `params` and `like` must match one to one:",
         "  params/a could be params/c: kernel (3, 3)",
         "  params/b could be params/c: kernel (3, 3)",
-        "  params/d is only in `like`: kernel (2, 3)",
+        "  params/d of `like` has no equal in `params`: kernel (2, 3)",
         "Match them by hand: pass `names`, or `--name params/a=params/c` on the "
         "command line.",
     ]
@@ -202,12 +202,12 @@ def test_shapes_that_do_not_match_are_shown():
     with pytest.raises(ValueError) as caught:
         renaming.mapping(old, new)
     assert str(caught.value).splitlines()[1:] == [
-        "  params/b is not in `like`: kernel (4, 3)",
-        "  params/e is not in `like`: bias (1,), scale (2,)",
-        "  params/g is not in `like`: v (0,), w (1,), x (2,), 2 more",
-        "  params/c is only in `like`: kernel (5, 3)",
-        "  params/d is only in `like`: kernel (5, 5)",
-        "  params/f is only in `like`: bias (1,), scale (3,)",
+        "  params/b has no equal in `like`: kernel (4, 3)",
+        "  params/e has no equal in `like`: bias (1,), scale (2,)",
+        "  params/g has no equal in `like`: v (0,), w (1,), x (2,), 2 more",
+        "  params/c of `like` has no equal in `params`: kernel (5, 3)",
+        "  params/d of `like` has no equal in `params`: kernel (5, 5)",
+        "  params/f of `like` has no equal in `params`: bias (1,), scale (3,)",
     ]
 
 
@@ -435,8 +435,8 @@ def test_existing_files_are_replaced_only_with_force(checkpoints, capsys):
         ),
         (
             "wide --like like",
-            "params/b is not in `like`: kernel (3, 2)\n"
-            "  params/head is only in `like`: kernel (2, 3)",
+            "params/b has no equal in `like`: kernel (3, 2)\n"
+            "  params/head of `like` has no equal in `params`: kernel (2, 3)",
         ),
         ("two --like like", "or `--name params/a=params/head`"),
     ],

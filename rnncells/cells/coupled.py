@@ -45,8 +45,8 @@ class CoupledLSTMCell(GatedCell):
         return (self.features,), (self.features,)
 
     def setup(self) -> None:
-        self.input_gates("ii", "ig", "io", use_bias=False)
-        self.recurrent_gates("hi", "hg", "ho", use_bias=self.use_bias)
+        self._input_gates("ii", "ig", "io", use_bias=False)
+        self._recurrent_gates("hi", "hg", "ho", use_bias=self.use_bias)
 
     def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "ii", "ig", "io")

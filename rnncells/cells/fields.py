@@ -15,7 +15,7 @@ from rnncells.cells.carry import ShapeTree
 
 
 class CellFields(RNNCellBase):
-    """Base of cells that are not in Flax: their shared fields, most of them by name.
+    """Base of cells whose dtypes and initial carry are given by name.
 
     Attributes:
       features: number of units; None takes the width of the carry.
@@ -72,13 +72,13 @@ class DenseCell(RNNCellBase):
         return (self.features,)
 
     @nn.nowrap
-    def input_gates(self, *names: str, **options: Any) -> None:
+    def _input_gates(self, *names: str, **options: Any) -> None:
         """Declares gates of the inputs; initializers are the fields. See `gates`."""
         inits = {"kernel_init": self.kernel_init, "bias_init": self.bias_init}
         self.gates(*names, **{**inits, **options})
 
     @nn.nowrap
-    def recurrent_gates(self, *names: str, **options: Any) -> None:
+    def _recurrent_gates(self, *names: str, **options: Any) -> None:
         """Declares gates of the state; initializers are the fields. See `gates`."""
         kernel_init = self.recurrent_kernel_init
         inits = {"kernel_init": kernel_init, "bias_init": self.bias_init}

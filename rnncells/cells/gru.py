@@ -57,9 +57,9 @@ class GRUCell(GatedCell):
 
     def setup(self) -> None:
         heads, hn_bias = self.num_heads, self.use_bias and self.reset_after
-        self.input_gates("ir", "iz", "in", use_bias=self.use_bias)
-        self.recurrent_gates("hr", "hz", use_bias=False, num_heads=heads)
-        self.recurrent_gates("hn", use_bias=hn_bias, num_heads=heads)
+        self._input_gates("ir", "iz", "in", use_bias=self.use_bias)
+        self._recurrent_gates("hr", "hz", use_bias=False, num_heads=heads)
+        self._recurrent_gates("hn", use_bias=hn_bias, num_heads=heads)
 
     def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "ir", "iz"), self.affine(inputs, "in")

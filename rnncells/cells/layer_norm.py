@@ -64,8 +64,8 @@ class LayerNormLSTMCell(GatedCell):
         return (self.features,), (self.features,)
 
     def setup(self) -> None:
-        self.input_gates("ii", "if", "ig", "io", use_bias=False)
-        self.recurrent_gates("hi", "hf", "hg", "ho", use_bias=False)
+        self._input_gates("ii", "if", "ig", "io", use_bias=False)
+        self._recurrent_gates("hi", "hf", "hg", "ho", use_bias=False)
         options: dict[str, Any] = {
             "use_bias": self.use_bias,
             "param_dtype": self.param_dtype,
@@ -134,8 +134,8 @@ class LayerNormGRUCell(GatedCell):
     epsilon: float = 1e-5
 
     def setup(self) -> None:
-        self.input_gates("ir", "iz", "in", use_bias=False)
-        self.recurrent_gates("hr", "hz", "hn", use_bias=False)
+        self._input_gates("ir", "iz", "in", use_bias=False)
+        self._recurrent_gates("hr", "hz", "hn", use_bias=False)
         options: dict[str, Any] = {
             "use_bias": self.use_bias,
             "dtype": self.dtype,

@@ -100,7 +100,7 @@ class LinearGatedCell(LinearRNNCellBase, CellFields):
     use_bias: bool = True
 
     @nn.nowrap
-    def input_gates(self, *names: str) -> None:
+    def _input_gates(self, *names: str) -> None:
         """Declares gates of the inputs; initializers are the fields. See `gates`."""
         self.gates(
             *names,

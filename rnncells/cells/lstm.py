@@ -47,8 +47,8 @@ class LSTMCell(GatedCell):
         return (self.features,), (self.features,)
 
     def setup(self) -> None:
-        self.input_gates("ii", "if", "ig", "io", use_bias=False)
-        self.recurrent_gates(
+        self._input_gates("ii", "if", "ig", "io", use_bias=False)
+        self._recurrent_gates(
             *("hi", "hf", "hg", "ho"), use_bias=self.use_bias, num_heads=self.num_heads
         )
 

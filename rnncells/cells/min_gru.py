@@ -47,7 +47,7 @@ class MinGRUCell(LinearGatedCell):
     activation_fn: Callable[[Array], Array] = positive
 
     def setup(self) -> None:
-        self.input_gates("z", "n")
+        self._input_gates("z", "n")
 
     def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "z", "n")
@@ -94,7 +94,7 @@ class MinLSTMCell(LinearGatedCell):
     activation_fn: Callable[[Array], Array] = positive
 
     def setup(self) -> None:
-        self.input_gates("f", "i", "n")
+        self._input_gates("f", "i", "n")
 
     def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "f", "i", "n")

@@ -52,8 +52,8 @@ class PeepholeLSTMCell(GatedCell):
         return (self.features,), (self.features,)
 
     def setup(self) -> None:
-        self.input_gates("ii", "if", "ig", "io", use_bias=False)
-        self.recurrent_gates("hi", "hf", "hg", "ho", use_bias=self.use_bias)
+        self._input_gates("ii", "if", "ig", "io", use_bias=False)
+        self._recurrent_gates("hi", "hf", "hg", "ho", use_bias=self.use_bias)
         self.pi, self.pf, self.po = (
             ElementwiseAffine(
                 kernel_init=self.peephole_init,

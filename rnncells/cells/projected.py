@@ -72,8 +72,8 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
         return (self.features,), (self.proj_features,)
 
     def setup(self) -> None:
-        self.input_gates("ii", "if", "ig", "io", use_bias=False)
-        self.recurrent_gates("hi", "hf", "hg", "ho", use_bias=self.use_bias)
+        self._input_gates("ii", "if", "ig", "io", use_bias=False)
+        self._recurrent_gates("hi", "hf", "hg", "ho", use_bias=self.use_bias)
         self.gates(
             "hr",
             features=self.proj_features,

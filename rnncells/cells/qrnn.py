@@ -62,7 +62,7 @@ class QRNNCell(LinearGatedCell):
         super().__post_init__()
 
     def setup(self) -> None:
-        self.input_gates(*self._names)
+        self._input_gates(*self._names)
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -40,8 +40,8 @@ class SimpleCell(DenseCell):
     num_heads: int = 1
 
     def setup(self) -> None:
-        self.input_gates("i", use_bias=self.use_bias)
-        self.recurrent_gates("h", use_bias=False, num_heads=self.num_heads)
+        self._input_gates("i", use_bias=self.use_bias)
+        self._recurrent_gates("h", use_bias=False, num_heads=self.num_heads)
 
     def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "i")

@@ -74,12 +74,12 @@ class SLSTMCell(DenseCell):
         return ((self.features,),) * 4
 
     def setup(self) -> None:
-        self.input_gates(
+        self._input_gates(
             *("iz", "ii", "if", "io"), use_bias=False, num_heads=self._input_heads
         )
         f_bias, heads = self.forget_gate_bias_init, self.num_heads
-        self.recurrent_gates("hz", "hi", "ho", num_heads=heads)
-        self.recurrent_gates("hf", bias_init=f_bias, num_heads=heads)
+        self._recurrent_gates("hz", "hi", "ho", num_heads=heads)
+        self._recurrent_gates("hf", bias_init=f_bias, num_heads=heads)
 
     def project(self, inputs: ArrayTree) -> ArrayTree:
         return self.affine(inputs, "iz", "ii", "if", "io")

@@ -28,7 +28,8 @@ other libraries do not have.
 
 Only `files` imports another library, safetensors. `table` lists the cells of the other
 libraries: names of arrays, transposes, and orders of gates. `loading` converts arrays
-by that table, and `layout` finds the cells of a layer.
+by that table, and `layout` finds the cells of a layer. See also docs/api/interop.md:
+orders of gates, sums of biases, and what is special of each library.
 """
 
 from rnncells import _lazy

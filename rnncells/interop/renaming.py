@@ -241,9 +241,9 @@ def _mismatch(lost: Modules, extra: Modules) -> str:
                 f"`--name {name}={candidates[0]}` on the command line."
             )
         else:
-            lines.append(f"{name} is not in `like`: {shapes}")
+            lines.append(f"{name} has no equal in `like`: {shapes}")
     lines += [
-        f"{'/'.join(path)} is only in `like`: {_shapes(signature)}"
+        f"{'/'.join(path)} of `like` has no equal in `params`: {_shapes(signature)}"
         for path, signature in extra.items()
         if signature not in lost.values()
     ]

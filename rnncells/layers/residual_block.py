@@ -31,7 +31,7 @@ class ResidualBlock(ComposedLayer):
         *,
         batch_shape: tuple[int, ...] | None = None,
     ) -> tuple[Carry, ...]:
-        """Returns the initial carries of both; see `Stack.initialize_carry`."""
+        """Returns the carries of the convolution and of the cell; see `Stack`."""
         if sample_input is None and batch_shape is not None and is_shape(batch_shape):
             sample_input, batch_shape = (*batch_shape, self.features), None
         return super().initialize_carry(key, sample_input, batch_shape=batch_shape)

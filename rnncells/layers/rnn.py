@@ -132,7 +132,8 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         masked steps see the last valid carry. NaN and infinite inputs are replaced by
         0. (Huge inputs or an unbounded state can still overflow there, and 0 * inf
         makes the gradients NaN.) `'zero'`: zeros. `'hold'`: the last valid output, or
-        zeros before the first one. With both the cell sees zero inputs there.
+        zeros before the first one. With these two the cell sees zero inputs there,
+        and nothing can overflow.
         Default: `'run'`.
       memory: residuals that the fast loop keeps for the gradient, which is the same to
         rounding. `'full'`: all residuals; the fastest. `'recompute'`: the carries; the

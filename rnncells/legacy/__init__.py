@@ -16,7 +16,8 @@ turn each warning into a `TypeError`. Parameter names and initial values equal t
 old and new Flax, so checkpoints load.
 
 Version 2.0 of rnncells (`REMOVAL_VERSION`) will remove this module, and not before
-2028-01-01 (`REMOVAL_DATE`). The command `rnncells-migrate` rewrites files.
+2028-01-01 (`REMOVAL_DATE`). The command `rnncells-migrate` rewrites files. See also
+docs/api/legacy.md: carries, imports, and what differs from Flax.
 """
 
 import sys as _sys

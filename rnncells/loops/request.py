@@ -1,6 +1,5 @@
 """A request to run a cell over time, in the form that all loops take."""
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -330,10 +329,13 @@ class Loop:
 
     def takes(self, options: Mapping[str, Any]) -> bool:
         """Says whether the loop takes the values of options."""
-        return all(
-            self.options.get(name, partial(operator.eq, DEFAULTS[name]))(value)
-            for name, value in options.items()
-        )
+
+        def takes_one(name: str, value: Any) -> bool:
+            if name in self.options:
+                return self.options[name](value)
+            return value == DEFAULTS[name]
+
+        return all(takes_one(name, value) for name, value in options.items())
 
     def is_for(self, cell: nn.Module) -> bool:
         """Says whether the loop is for a cell, by its class."""

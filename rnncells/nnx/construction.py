@@ -177,7 +177,7 @@ def drawn_streams(
 def missing_stream(error: InvalidRngError) -> str | None:
     """Returns the random stream that linen misses; None if the error has no name."""
     name = re.search(r'PRNG for "(\w+)"', str(error))
-    return name and name[1]
+    return name[1] if name else None
 
 
 def _arguments(linen: nn.Module, shape: Shape) -> tuple[Any, ...]:

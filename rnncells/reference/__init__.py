@@ -7,12 +7,12 @@ not fast. All cells have the same two functions; vectors are `(*batch, features)
 the parameters of the cell of rnncells, `variables["params"]`: kernels, and biases of
 some or all gates.
 
-`step_vjp(params, carry, x, d_carry, d_output)` returns the derivatives of a loss with
+`step_vjp(params, carry, x, d_carry, d_h)` returns the derivatives of a loss with
 respect to `params` (summed over the batch), `carry` and `x`. `d_carry` is the
-derivative with respect to the carry after the step, from the next step, and `d_output`
-that with respect to the output of the step; None stands for zeros, also for a part of
-`d_carry`. With `return_gates=True`, the derivatives with respect to the arguments of
-the activation functions follow, by the name of the gate.
+derivative with respect to the carry after the step, from the next step, and `d_h`
+(`d_y_c` of the LSTM of 1997) that with respect to the output of the step; None stands
+for zeros, also for a part of `d_carry`. With `return_gates=True`, the derivatives with
+respect to the arguments of the activation functions follow, by the name of the gate.
 
 They raise ValueError if shapes do not fit, names of parameters are missing or unknown,
 or all derivatives are None. `sequence` and `sequence_vjp` run steps over time.

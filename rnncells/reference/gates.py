@@ -40,11 +40,11 @@ def d_gates(
 
 
 def with_zeros(
-    carry: Any, output: Any, d_carry: Any, d_output: Any, name: str
+    carry: Any, output: Any, d_carry: Any, d_output: Any, output_name: str
 ) -> list[Array]:
     """Returns the derivatives by the carry's arrays and by the output, checked.
 
-    Zeros take the place of None. `name` is that of `d_output`, for errors.
+    Zeros take the place of None. `output_name` is that of `d_output`.
     """
     pairs = {"d_carry": (d_carry, carry)}
     if isinstance(carry, tuple | list):
@@ -52,7 +52,7 @@ def with_zeros(
         check_pair("d_carry", d_carry)
         parts = zip(d_carry, carry, strict=True)
         pairs = {f"d_carry[{k}]": pair for k, pair in enumerate(parts)}
-    pairs[name] = d_output, output
+    pairs[output_name] = d_output, output
     if all(d is None for d, _ in pairs.values()):
         *names, last = (f"`{name}`" for name in pairs)
         raise ValueError(
