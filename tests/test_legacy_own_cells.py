@@ -117,7 +117,7 @@ def test_own_cells_give_the_results_of_old_flax(source, cell, size):
 
 @pytest.mark.parametrize("source, cell, size", by_level(CELLS.values(), 4), ids=CELLS)
 def test_warning_says_what_own_cells_need(source, cell, size):
-    """The example in docs/migration.md runs in test_migration_guide.py."""
+    """The example in docs/migration.md runs in test_old_programs.py."""
     code = program(source, cell.format(""))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
