@@ -408,6 +408,7 @@ TYPE_ERRORS = {
     r"as layer.init returns them, got": lambda: pytorch.to_state_dict(lstm(), []),
     "`longest` of .* must be an int, got 7.5": lambda: initializers.chrono(7.5),
     "`gates` must map names of": lambda: initializers.PerGateInit({"hf": 1.0}),
+    "`num_heads` of GRUCell must be an int": lambda: GRUCell(6, num_heads=2.0),
     "`block_size` of LSTM1997Cell must be an int": lambda: LSTM1997Cell(2, 1.5),
     "one size for each spatial axis": lambda: ConvLSTMCell(4, 3),
     "must have gates whose names begin with 'h'": lambda: RNN(
@@ -643,6 +644,7 @@ VALUE_ERRORS = {
     "`longest` of chrono must be at least 3": lambda: initializers.chrono(2),
     "`features` of pytorch must be at least": lambda: initializers.pytorch(0),
     "must divide `features` 6, got 4": lambda: GRUCell(6, num_heads=4),
+    "`num_heads` of LSTMCell must be at least 1": lambda: LSTMCell(6, num_heads=0),
     "`kind` of XLSTMBlock must be one of": lambda: XLSTMBlock(8, "lstm"),
     "`num_heads` of XLSTMBlock must divide": lambda: XLSTMBlock(8, num_heads=3),
     "`block_size` of XLSTMBlock must divide": lambda: XLSTMBlock(8, block_size=5),
