@@ -461,6 +461,22 @@ def test_vmap_over_models_equals_a_loop(x):
         assert_close(ys[k], call(one, x)[0])
 
 
+@pytest.mark.default
+def test_checkpoint_restores_model_and_random_state(tmp_path, x):
+    import orbax.checkpoint as ocp
+
+    model, other = (
+        rnx.RNN(rnx.ZoneoutCell(simple(seed), 0.4, rngs=nnx.Rngs(seed)))
+        for seed in range(2)
+    )
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "model", nnx.state(model))
+        checkpointer.wait_until_finished()
+        restored = checkpointer.restore(tmp_path / "model", nnx.state(other))
+    nnx.update(other, restored)
+    assert_equal(call(other, x), call(model, x))
+
+
 # Cells of both libraries in the layers of both.
 
 
