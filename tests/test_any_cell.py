@@ -410,6 +410,21 @@ def test_rnn_runs_flax_cells_in_other_dtypes(dtype, rng):
     assert layer.apply(params, inputs).dtype == dtype
 
 
+def test_split_rngs_draws_anew_at_each_step():
+    class Dropped(nn.Module):
+        num_feature_axes = 1
+
+        @nn.compact
+        def __call__(self, carry, x):
+            return carry, nn.Dropout(0.5, deterministic=False)(x)
+
+    streams = {"params": False, "dropout": True}
+    rnn = rnncells.RNN(Dropped(), split_rngs=streams)
+    rngs = {"dropout": jax.random.key(0)}
+    y = rnn.apply({}, jnp.ones((1, 50, 3)), initial_carry=(), rngs=rngs)
+    assert 0.2 < jnp.mean(y[0, 1:] != y[0, :-1]) < 0.8
+
+
 @jax.tree_util.register_pytree_node_class
 class State:
     """A carry of a user's class, which cannot be compared."""
