@@ -374,6 +374,22 @@ def test_variational_cell_has_the_initial_values_of_the_plain_cell(rng):
     assert_equal(*both(KEYS, x))
 
 
+@pytest.mark.exhaustive
+def test_masks_of_a_cell_under_remat_equal_the_plain_loop(rng):
+    def make():
+        rates = {"input_rate": 0.3, "recurrent_rate": 0.4}
+        remat = nn.remat(rnncells.VariationalGRUCell)
+        return remat(FEATURES, **rates, deterministic=False)
+
+    rnn, params, x = setting(rng, make, FIXED)
+    plain = rnn.clone(implementation="scan")
+    y, expected = (
+        jit_apply(layer, params, x, rngs={"dropout": KEYS["dropout"]})
+        for layer in (rnn, plain)
+    )
+    assert_close(y, expected)
+
+
 def test_drop_connect_multiplies_by_one_scaled_mask(rng, float64):
     """Without inputs and from the identity, a linear cell shows powers of its kernel.
 
