@@ -4,6 +4,8 @@ import dataclasses
 import datetime
 import importlib
 import inspect
+import re
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -269,9 +271,16 @@ def test_the_module_recurrent_has_the_names_of_flax():
 
 def test_the_shim_is_removed_as_promised():
     """Fails when `rnncells.legacy` must be removed: in this version, after this day."""
+    number, day = legacy.REMOVAL_VERSION, legacy.REMOVAL_DATE
+    docs = Path(rnncells.__file__).parent.parent / "docs"
+    when = f"version {number}, and not before {day}"
+    assert when in (docs / "migration.md").read_text()
+    page = " ".join((docs / "how-to" / "migrating.md").read_text().split())
+    assert f"version {number}, and not before {day.year}" in page
+    assert re.search(rf"(?s)ersion {number} .* not before\s+{day} ", legacy.__doc__)
     version = tuple(map(int, rnncells.__version__.split(".")[:2]))
-    is_version = version >= tuple(map(int, legacy.REMOVAL_VERSION.split(".")))
-    assert not is_version or datetime.date.today() >= legacy.REMOVAL_DATE
+    is_version = version >= tuple(map(int, number.split(".")))
+    assert not is_version or datetime.date.today() >= day
     assert not is_version, "remove rnncells/legacy, its tests and its page"
 
 

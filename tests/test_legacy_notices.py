@@ -86,6 +86,23 @@ def test_the_environment_variable_sets_strict_mode():
     assert "TypeError: `GRUCell.initialize_carry(" in said
 
 
+@pytest.mark.exhaustive
+def test_the_documented_filters_show_warnings_of_imported_modules(tmp_path):
+    (tmp_path / "imported.py").write_text(
+        "import jax, rnncells.legacy as nn\n"
+        "def carry(): return nn.GRUCell.initialize_carry(jax.random.key(0), (2,), 4)\n"
+    )
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); import imported\n"
+    code += "imported.carry()\n"
+    (line,) = re.findall(r"^ {4}(warnings\..*)$", legacy.__doc__, re.MULTILINE)
+    (option,) = re.findall(r"`python -W (.*?)`", legacy.__doc__)
+    text = "imported.py:2: DeprecationWarning: `GRUCell.initialize_carry("
+    assert text in run_python("-W", option, "-c", code)
+    code += f"import warnings; print(file=sys.stderr); {line}\nimported.carry()"
+    before, _, after = run_python("-c", code).partition("\n")
+    assert before == "" and text in after
+
+
 def names(module, x, size, features):
     """Returns the values of the names in old forms and in the suggested code."""
     cells = ("LSTMCell", "GRUCell", "ConvLSTMCell", "ConvLSTM", "RNN", "Bidirectional")
