@@ -23,6 +23,51 @@ from rnncells.cells.layer_norm import standardize
 from rnncells.cells.parameters import ElementwiseAffine
 
 
+def with_constants(cell, x, **biases):
+    """Returns parameters: kernels 0.01, recurrent 0.02, biases 0.03 or as given."""
+    shapes = jax.eval_shape(rnncells.RNN(cell).init, jax.random.key(0), x)
+    of_cell = shapes["params"]["cell"]
+    for gate, leaves in of_cell.items():
+        values = {"kernel": 0.01 if gate[0] == "i" else 0.02}
+        values["bias"] = biases.get(gate, 0.03)
+        for name, leaf in leaves.items():
+            leaves[name] = jnp.full(leaf.shape, values[name])
+    return shapes
+
+
+# Keras has two biases; those of r and z add up in one of Flax's.
+TWO_BIASES = {"ir": 0.06, "iz": 0.06}
+
+
+@pytest.mark.parametrize(
+    "cell, biases, expected",
+    [
+        (rnncells.LSTMCell(3), {}, (0.57019705, 0.8661914, 0.9459622)),
+        (rnncells.LSTMCell(3), {"hf": 1.0}, (0.6288687, 0.86899155, 0.9460773)),
+        (rnncells.GRUCell(3), TWO_BIASES, (0.5217289, 0.6371659, 0.39384964)),
+        (
+            rnncells.GRUCell(3, reset_after=False),
+            {},
+            (0.51447755, 0.6426879, 0.40208298),
+        ),
+    ],
+)
+def test_numbers_are_those_of_the_tests_of_keras(cell, biases, expected):
+    x = jnp.arange(72.0).reshape(3, 6, 4)
+    y = rnncells.RNN(cell).apply(with_constants(cell, x, **biases), x)
+    np.testing.assert_allclose(y[:, -1], np.tile(expected, (3, 1)).T, atol=1e-5)
+
+
+def test_numbers_with_a_mask_are_those_of_the_tests_of_keras():
+    x, cell = jnp.arange(24.0).reshape(2, 4, 3), rnncells.GRUCell(2)
+    mask = np.array([[1, 1, 0, 1], [1, 0, 0, 1]], bool)
+    rnn = rnncells.RNN(cell, padded_outputs="hold")
+    y = rnn.apply(with_constants(cell, x, **TWO_BIASES), x, mask=mask)
+    expected = (0.03606692, 0.09497581, 0.09497581, 0.19393763)
+    np.testing.assert_allclose(y[0, :, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(y[1, -1], 0.30818558, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["LSTMCell", "GRUCell", "MGUCell", "SimpleCell"])
 def test_features_none_takes_the_width_of_the_carry(name, key):
     cell, x = getattr(rnncells, name)(None), jnp.ones((2, 3))
