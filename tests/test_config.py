@@ -12,6 +12,7 @@ import pytest
 from experiments.paper1997.learners.network import count
 from experiments.paper1997.learners.published import initial_weights, network_of
 from experiments.settings import reading
+from experiments.settings.config import Stopping
 from experiments.settings.reading import (
     config_names,
     config_path,
@@ -21,7 +22,7 @@ from experiments.settings.reading import (
     to_dict,
 )
 from experiments.settings.rules import ConfigError
-from experiments.settings.tasks import TwoClasses
+from experiments.settings.tasks import TemporalOrder, TwoClasses
 
 pytestmark = pytest.mark.default
 
@@ -81,6 +82,22 @@ def file(tmp_path, monkeypatch):
         return path
 
     return write
+
+
+def test_temporal_order_6a_has_the_values_of_the_paper():
+    experiment = read_config(config_path("temporal-order-6a"))
+    paper, model, learning = experiment.paper, experiment.model, experiment.learning
+    assert (paper.row, paper.sequences, paper.wrong) == ("6a", (31390,), 1)
+    assert (paper.test_sequences, paper.trials) == (2560, 20)
+    assert experiment.task == TemporalOrder(
+        positions=((10, 20), (50, 60)), lengths=(100, 110)
+    )
+    assert (model.blocks, model.block_size, model.weight_range) == (2, 2, 0.1)
+    assert (model.input_gate_bias, model.output_gate_bias) == ((-2.0, -4.0), None)
+    assert (learning.rate, learning.update) == (0.5, "sequence")
+    assert experiment.stopping == Stopping(
+        on="training", tolerance=0.3, window=2000, wrong=(0,), mean_error=(0.1,)
+    )
 
 
 def test_readings_replace_the_values_they_name(file):
