@@ -126,6 +126,10 @@ def test_inventories_list_names_that_exist_and_are_used():
             assert f"`{name}" in text, name
 
 
+def test_command_that_builds_the_site_treats_warnings_as_errors():
+    assert "'.[docs]' && sphinx-build -W " in (DOCS / "README.md").read_text()
+
+
 README = (ROOT / "README.md").read_text()
 
 
