@@ -19,6 +19,8 @@ from rnncells._checks import check_bools, check_count
 from rnncells.cells.carry import Carry, cast_like, describe, is_alike
 from rnncells.recurrence.masks import select
 
+__all__ = ["Packed", "Plan", "pack", "plan", "unpack"]
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)

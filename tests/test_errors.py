@@ -1,5 +1,6 @@
 """Errors and warnings: a call for each rule by its message, and what must not raise."""
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 
@@ -351,6 +352,12 @@ TYPE_ERRORS = {
     "for an LSTM, got the": lambda: apply(X, {"0": STATES[0], "1": STATES[1]}),
     "`states` of LSTM must be arrays, got NoneType": lambda: apply(X, (None, "zeros")),
     "`inputs` of LSTM must be one array, got": lambda: apply(LSTMStates(*STATES), X),
+    "got an unexpected keyword argument 'reverse'": lambda: apply(
+        X, layer=gru(), reverse=True, method="run"
+    ),
+    "got an unexpected keyword argument 'hx'": lambda: apply(
+        X, layer=gru(), hx=None, method="run"
+    ),
     "`inputs` of LSTM.step must be one": lambda: apply(STEP, STATES, method="step"),
     "`states` of LSTM must have the dtype of its parameters, float32,": lambda: apply(
         X, jax.tree.map(lambda s: s.astype(jnp.bfloat16), STATES)
@@ -428,7 +435,9 @@ TYPE_ERRORS = {
         SetUpCell(4, deterministic=False)
     ).init(KEYS, X, deterministic=True),
     "`inputs` must be .*, got None": lambda: lstm().init(KEY, None),
-    "`plan` of unpack must be": lambda: packing.unpack(packed().plan, packed().inputs),
+    r"`plan` of unpack\(rows, plan\) must be a": lambda: packing.unpack(
+        packed().plan, packed().inputs
+    ),
     "`seq_lengths` must be a list of integers,": lambda: packing.plan(
         [np.ones((3, 2)), np.ones((2, 2))], row_length=5
     ),
@@ -676,7 +685,7 @@ VALUE_ERRORS = {
     "`mask` must be booleans of the shape": lambda: diagnostics.by_lag(
         X[..., 0], np.ones((7, 2), bool)
     ),
-    "`norms` must have at least one array": lambda: plots.gradients_over_lag({}),
+    "`norms` must have at least one entry": lambda: plots.gradients_over_lag({}),
     r"got the shape \(\)": lambda: plots.gradients_over_lag({"a": 1.0}),
     r"got the shape \(3, 5, 3\)": lambda: plots.gate_over_text(PADDED),
     "each of 2 steps, got 3": lambda: plots.gate_over_text(TWO, "abc"),
@@ -841,7 +850,8 @@ def test_valid_cells_do_not_raise(cell):
 class OwnArguments(rnncells.LSTM):
     """A layer of a user whose constructor has other arguments."""
 
-    def __init__(self, hidden_size, depth, **options):
+    def __init__(self, hidden_size, depth, rate=0.0, bias=True, **options):
+        options |= {"dropout": rate, "use_bias": bias}
         super().__init__(hidden_size, num_layers=depth, **options)
 
 
@@ -849,6 +859,8 @@ def test_constructors_of_users_keep_their_arguments():
     layer = OwnArguments(4, 2, time_major=True)
     assert (layer.features, layer.num_layers, layer.time_major) == (4, 2, True)
     assert OwnArguments(hidden_size=4, depth=3).num_layers == 3
+    assert not OwnArguments(4, 2, 0.1, False).use_bias
+    assert "num_layers" in inspect.signature(rnncells.MultiLayerRNN).parameters
     with pytest.raises(TypeError, match="batch_first"):
         OwnArguments(4, 2, batch_first=True)
 

@@ -413,8 +413,13 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         reset_carries = [None] * self.num_layers
         if resets is not None:
             reset_carries = self._carries(None, x_t)
+        try:
+            before = self._carries(states, x_t)
+        except ValueError as error:
+            order = "The arguments of `step` are (states, inputs of one time step)."
+            raise ValueError(f"{error} {order}") from None
         carries = []
-        for k, carry in enumerate(self._carries(states, x_t)):
+        for k, carry in enumerate(before):
             if k > 0:
                 output = self._dropped(output, deterministic)
             carry, output = self.layers[k].step(

@@ -75,7 +75,7 @@ class RunsByCall:
     __call__: Any
 
     @nn.nowrap
-    @wraps(SequenceLayer.run)
+    @wraps(SequenceLayer.run, assigned=("__doc__", "__annotations__"))
     def run(self, *args: Any, **kwargs: Any) -> tuple[Carry, ArrayTree]:
         arguments = signature(SequenceLayer.run).bind(self, *args, **kwargs).arguments
         del arguments["self"]

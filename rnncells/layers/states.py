@@ -76,7 +76,7 @@ def check_states(
             f"`states` of {layer} must have the shapes {expected} (layers times "
             f"directions, batch, features) for inputs of {x_t.shape} in each step, "
             f"got {jax.tree.map(jnp.shape, states)}. States are h, or (h, c) for an "
-            "LSTM. The arguments of `step` are (states, inputs of one step)."
+            "LSTM."
         )
     for part in parts:
         if part.dtype != dtype:
