@@ -3,9 +3,8 @@
 Every function takes `ax`, the axes to draw on (default: those of a new figure of
 pyplot), and returns them. Arrays can come from JAX or NumPy. Without values, or if
 their shapes do not fit, the functions raise ValueError. Labels and symbols are drawn as
-they are: `$` does not start a formula in them.
-They need matplotlib: in a clone, `pip install '.[plots]'`. Without matplotlib, they
-raise `ModuleNotFoundError`.
+they are: `$` does not start a formula in them. The functions need matplotlib (in a
+clone, `pip install '.[plots]'`), and raise `ModuleNotFoundError` without it.
 """
 
 import itertools

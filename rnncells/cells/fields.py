@@ -14,7 +14,18 @@ from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import ShapeTree
 
 
-class CellFields(RNNCellBase):
+class VectorCell(RNNCellBase):
+    """Base of the cells whose carry is one array, `(*batch, features)`, by default."""
+
+    features: int | None
+
+    num_feature_dims = 1
+
+    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
+        return (self.features,)
+
+
+class CellFields(VectorCell):
     """Base of cells whose dtypes and initial carry are given by name.
 
     Attributes:
@@ -25,19 +36,13 @@ class CellFields(RNNCellBase):
       carry_init: initializer of the carry. Default: zeros.
     """
 
-    features: int | None
     _: KW_ONLY
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
 
-    num_feature_dims = 1
 
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
-
-
-class DenseCell(RNNCellBase):
+class DenseCell(VectorCell):
     """Base of the cells whose inputs and states are multiplied by matrices.
 
     The fields, and so the positional arguments, are in the order of flax.linen. The
@@ -57,7 +62,6 @@ class DenseCell(RNNCellBase):
       carry_init: initializer of the carry. Default: zeros.
     """
 
-    features: int | None
     activation_fn: Callable[[Array], Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
     recurrent_kernel_init: Initializer = initializers.orthogonal()
@@ -65,11 +69,6 @@ class DenseCell(RNNCellBase):
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
-
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
 
     @nn.nowrap
     def _input_gates(self, *names: str, **options: Any) -> None:

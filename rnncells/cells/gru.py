@@ -9,9 +9,8 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import GatedCell
+from rnncells.cells.carry import Carry
+from rnncells.cells.fields import GatedCell, VectorCell
 
 
 class GRUCell(GatedCell):
@@ -78,7 +77,7 @@ class GRUCell(GatedCell):
         return h, h
 
 
-class MGUCell(RNNCellBase):
+class MGUCell(VectorCell):
     """Minimal gated unit: a GRU whose reset and update gate are one gate.
 
     One step computes::
@@ -124,7 +123,6 @@ class MGUCell(RNNCellBase):
 
     # In Flax's order two initializers take the place of `bias_init`, so this class
     # declares its fields itself instead of inheriting them from `GatedCell`.
-    features: int | None
     gate_fn: Callable[[Array], Array] = nn.sigmoid
     activation_fn: Callable[[Array], Array] = nn.tanh
     kernel_init: Initializer = nn.initializers.lecun_normal()
@@ -135,11 +133,6 @@ class MGUCell(RNNCellBase):
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
     reset_gate: bool = True
-
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        return (self.features,)
 
     def setup(self) -> None:
         kernel, recurrent = self.kernel_init, self.recurrent_kernel_init

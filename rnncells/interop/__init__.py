@@ -18,8 +18,8 @@ save variables in a safetensors file            `files.save`
 
 Functions `from_...` take a layer and another library's arrays, and return variables of
 the layer, `{"params": ...}`, in its `param_dtype`. Functions `to_...` take a layer and
-its variables. The layer is `LSTM`, `GRU`, `ElmanRNN`, `RNN`,
-`Bidirectional`, or a cell; its fields determine the arrays that there must be.
+its variables. The layer is `LSTM`, `GRU`, `ElmanRNN`, `RNN`, `Bidirectional`, or a
+cell; its fields determine the arrays that there must be.
 
 Both raise TypeError if the other library has no such layer, and `from_...` if its
 argument is no container of arrays. They raise one ValueError that lists all arrays that
@@ -29,7 +29,7 @@ other libraries do not have.
 Only `files` imports another library, safetensors. `table` lists the cells of the other
 libraries: names of arrays, transposes, and orders of gates. `loading` converts arrays
 by that table, and `layout` finds the cells of a layer. See also docs/api/interop.md:
-orders of gates, sums of biases, and what is special of each library.
+orders of gates, sums of biases, and what holds for one library alone.
 """
 
 from rnncells import _lazy

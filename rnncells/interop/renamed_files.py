@@ -68,7 +68,7 @@ def write(path: Path, params: Any) -> None:
                 if not hasattr(leaf, "shape"):
                     raise ValueError(
                         f"{path}: safetensors files hold only arrays, but {name} is "
-                        "none. Write Flax's bytes to a file named *.msgpack instead."
+                        "no array. Write Flax's bytes to a *.msgpack file instead."
                     )
             files.save(temporary, params)
         os.replace(temporary, path)

@@ -9,7 +9,7 @@ from rnncells.layers.states import LSTMStates
 
 @jax.tree_util.register_pytree_node_class
 class ListedStates(LSTMStates):
-    """States whose arrays JAX finds by number: Flax's table needs this in a tuple."""
+    """States whose paths in a pytree are numbers, as `nnx.tabulate` needs them."""
 
     def tree_flatten(self) -> tuple[tuple, None]:
         return tuple(self), None

@@ -30,8 +30,8 @@ def check_cell(
     if not isinstance(cell, nnx.Module):
         raise TypeError(
             "`cell` of rnncells.nnx.check_cell must be an NNX module, got "
-            f"{cell if isinstance(cell, type) else type(cell)}. Of flax.linen, use "
-            "rnncells.check_cell."
+            f"{cell if isinstance(cell, type) else type(cell)}. For a cell of "
+            "flax.linen, use rnncells.check_cell."
         )
     linen = cell.linen if isinstance(cell, FromLinen) else linen_of(cell)
     return testing.check_cell(linen, sample_input, key)

@@ -72,7 +72,7 @@ def solve_linear(
 def carries_seen_by_output(
     a: ArrayTree, b: ArrayTree, after: ArrayTree, update: Array
 ) -> ArrayTree:
-    """Returns carries after all steps, as if the steps that hold one changed it."""
+    """Returns carries after all steps, as if no step held its carry."""
 
     def of_leaf(a: Array, b: Array, after: Array) -> Array:
         a, b = (_aligned(leaf, after.ndim) for leaf in (a, b))

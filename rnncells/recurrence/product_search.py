@@ -70,6 +70,7 @@ class FusedProduct(NamedTuple):
         return [slice_.result for slice_ in self.slices]
 
     def joined(self, other: "FusedProduct") -> "FusedProduct":
+        """Returns both products as one; its lists are those of both, in order."""
         return FusedProduct(self.lhs, *map(operator.add, self[1:], other[1:]))
 
     @property
@@ -139,7 +140,7 @@ class FusedProduct(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EquationProduct(ProductFunction):
-    """A product as its equation writes it; swapped: the weight is its first operand."""
+    """A product as in its equation; `is_swapped`: its first operand is the weight."""
 
     equation: Any
     is_swapped: bool
@@ -223,9 +224,9 @@ class _Finder:
         if name not in PRODUCTS or not all(is_inexact(v.aval) for v in operands):
             return None
         first, second = map(self._stage, operands)
-        if first > WEIGHTS == second:
+        if first > WEIGHTS and second == WEIGHTS:
             return tuple(operands)
-        is_swapped = second > WEIGHTS == first and name == "dot_general"
+        is_swapped = first == WEIGHTS and second > WEIGHTS and name == "dot_general"
         return operands[::-1] if is_swapped else None
 
     def product(
@@ -255,6 +256,7 @@ class _Finder:
         for part in results:
             sums = list(self._sums_with_addends(part))
             addends = tuple(addend for addend, _ in sums)
+            # Without addends, or if none depends on inputs.
             if all(self._stages[v] == WEIGHTS for v in addends):
                 return [unsplit], []
             replaced += [add for _, add in sums]

@@ -245,7 +245,7 @@ class SparseInfluence:
 def layout_of(
     pattern: np.ndarray, shape: tuple[int, ...]
 ) -> DenseInfluence | SparseInfluence:
-    """Returns how an influence matrix keeps its entries, `(n, numbers of a leaf)`."""
+    """Returns the layout of an influence matrix, `(n, size of a parameter)`."""
     most = int(pattern.sum(0).max(initial=0))
     if 2 * most > len(pattern) or not pattern.size:
         return DenseInfluence(pattern)
