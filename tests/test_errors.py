@@ -453,6 +453,9 @@ TYPE_ERRORS = {
     r"feed\(outputs, key\). `feed_key`": lambda: decode(steps=3, feed=lambda y, key: y),
     "`teacher_forcing_rate` of `decode` must be a number": lambda: force(jnp.ones(2)),
     "a field `deterministic`": lambda: init(RNN(ProposalCell()), deterministic=True),
+    "`reset_carry` is not an argument of LSTM": lambda: init(
+        Stack([LSTM(4)]), resets=jnp.ones((2, 7), bool), reset_carry=(STATES,)
+    ),
 }
 VALUE_ERRORS = {
     r"`carry` of LSTMCell\(features=4\) must have shapes \(\(2, 4\),": lambda: LSTMCell(
@@ -702,9 +705,6 @@ VALUE_ERRORS = {
         )
     ),
     "got Conv, whose": lambda: step(Stack([nn.Conv(4, (3,)), GRUCell(4)]), None, STEP),
-    "`reset_carry` must be None for LSTM": lambda: init(
-        Stack([LSTM(4)]), resets=jnp.ones((2, 7), bool), reset_carry=(STATES,)
-    ),
     "got one tuple for": lambda: init(lstm(num_layers=2), ((X[:, 0, :2],) * 2,) * 2),
     "`padded_outputs` must be": lambda: init(Stack([LSTM(4)]), padded_outputs="run"),
     "`skip_connections` of Stack needs keep_order=True in reversed": lambda: Stack(

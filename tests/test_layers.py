@@ -171,6 +171,26 @@ def test_steps_equal_the_sequence(name, rng, float64):
     assert_equal(jax.jit(step)(None, x[:, 0]), jax.jit(step)(zeros, x[:, 0]))
 
 
+class RandomStates(rnncells.MultiLayerRNN):
+    @nn.nowrap
+    def cell(self):
+        return rnncells.GRUCell(self.features, carry_init=nn.initializers.normal())
+
+
+def test_a_key_gives_the_initial_states_of_call_and_run(rng):
+    """Resets restart from them too."""
+    layer = RandomStates(FEATURES, num_layers=2)
+    x = inputs_of(rng, ROWS, STEPS)
+    params, key = layer.init(KEY, x), jax.random.key(3)
+    states = layer.initialize_carry(key, x[:, 0])
+    y, last = layer.apply(params, x, init_key=key)
+    assert_equal((y, last), layer.apply(params, x, states))
+    assert_equal((last, y), layer.apply(params, x, init_key=key, method="run"))
+    resets = jnp.zeros((ROWS, STEPS), bool).at[:, 2].set(True)
+    y, _ = layer.apply(params, x, init_key=key, resets=resets)
+    assert_close(y[:, 2:], layer.apply(params, x[:, 2:], states)[0])
+
+
 def test_learned_states_start_each_sequence(rng, float64):
     make = partial(rnncells.LSTM, num_layers=2, bidirectional=True)
     layer, params, x, _ = setting(rng, make, learn_states=True)

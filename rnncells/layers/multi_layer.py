@@ -2,8 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal
+from functools import partial, wraps
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -47,6 +47,7 @@ from rnncells.layers.checks import (
 )
 from rnncells.layers.in_sequential import check_not_in_sequential
 from rnncells.layers.rnn import RNN, Implementation
+from rnncells.layers.sequence_layer import SequenceLayer, run_arguments
 from rnncells.layers.states import (
     States,
     check_one_array,
@@ -241,6 +242,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         inputs: Array,
         states: States | None = None,
         *,
+        init_key: PRNGKey | None = None,
         seq_lengths: Array | None = None,
         mask: Array | None = None,
         resets: Array | None = None,
@@ -261,6 +263,8 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
             c), as in PyTorch; a tuple (c, h) of equal shapes cannot be recognized as
             swapped. Default: the initial carries of the cells (zeros for our cells), or
             the learned states. Resets restart from the default.
+          init_key: key for the initial carries of the cells, split into one for each
+            layer; default: `jax.random.key(0)`.
           seq_lengths: integers `(*batch,)` in `[0, time]`.
           mask: booleans `(*batch, time)`, false at steps to skip.
           resets: booleans `(*batch, time)`, true at the first step of each sequence.
@@ -299,7 +303,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         sizes = check_layout(inputs, feature_dims(self._cell()))
         axis = 0 if flags["time_major"] else len(sizes) - 1
         x_t = structs(inputs, drop_axis=axis)
-        carries = self._carries(states, x_t)
+        carries = self._carries(states, x_t, init_key)
         arguments = {
             "seq_lengths": seq_lengths,
             "mask": mask,
@@ -310,7 +314,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         }
         reset_carries = carries
         if resets is not None and states is not None:
-            reset_carries = self._carries(None, x_t)
+            reset_carries = self._carries(None, x_t, init_key)
         outputs, finals, histories = inputs, [], []
         for k, layer in enumerate(self.layers):
             if k > 0:
@@ -330,51 +334,17 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         return outputs, self._states(finals)
 
     @nn.nowrap
-    def run(
-        self,
-        inputs: Array,
-        initial_carry: States | None = None,
-        *,
-        init_key: PRNGKey | None = None,
-        seq_lengths: Array | None = None,
-        mask: Array | None = None,
-        resets: Array | None = None,
-        reset_carry: None = None,
-        time_major: bool | None = None,
-        padded_outputs: Literal["zero"] | None = None,
-        deterministic: bool | None = None,
-    ) -> tuple[States, Array]:
-        """Returns `(final states, outputs)`, as `SequenceLayer.run` does.
-
-        Raises:
-          ValueError: `reset_carry` is given, or `padded_outputs` is not `'zero'`.
-        """
-        name = type(self).__name__
-        if reset_carry is not None:
+    @wraps(SequenceLayer.run, assigned=("__doc__", "__annotations__"))
+    def run(self, *args: Any, **kwargs: Any) -> tuple[States, Array]:
+        arguments = run_arguments(self, args, kwargs)
+        padded_outputs = arguments.pop("padded_outputs", "zero")
+        if padded_outputs != "zero":
             raise ValueError(
-                f"`reset_carry` must be None for {name}, which restarts from its own "
-                "initial states."
+                f"`padded_outputs` must be 'zero' for {type(self).__name__}, got "
+                f"{padded_outputs!r}: its outputs at padded steps are 0, as in PyTorch."
             )
-        if padded_outputs not in (None, "zero"):
-            raise ValueError(
-                f"`padded_outputs` must be 'zero' for {name}, got {padded_outputs!r}: "
-                "its outputs at padded steps are 0, as in PyTorch."
-            )
-        if initial_carry is None and init_key is not None:
-            flags = resolve_flags(self, time_major=time_major)
-            dims = feature_dims(self._cell())
-            axis = 0 if flags["time_major"] else inputs.ndim - dims - 1
-            x_t = structs(inputs, drop_axis=axis)
-            initial_carry = self.initialize_carry(init_key, x_t)
-        outputs, states = self(
-            inputs,
-            initial_carry,
-            seq_lengths=seq_lengths,
-            mask=mask,
-            resets=resets,
-            time_major=time_major,
-            deterministic=deterministic,
-        )
+        arguments["states"] = arguments.pop("initial_carry", None)
+        outputs, states = self(**arguments)
         return states, outputs
 
     def step(

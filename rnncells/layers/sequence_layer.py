@@ -68,6 +68,13 @@ class SequenceLayer(Protocol):
         """
 
 
+def run_arguments(layer: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of `run` by name, without those that are None."""
+    arguments = signature(SequenceLayer.run).bind(layer, *args, **kwargs).arguments
+    del arguments["self"]
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
 class RunsByCall:
     """Base of layers whose call returns `(carry, outputs)` on request, as in Flax."""
 
@@ -77,9 +84,5 @@ class RunsByCall:
     @nn.nowrap
     @wraps(SequenceLayer.run, assigned=("__doc__", "__annotations__"))
     def run(self, *args: Any, **kwargs: Any) -> tuple[Carry, ArrayTree]:
-        arguments = signature(SequenceLayer.run).bind(self, *args, **kwargs).arguments
-        del arguments["self"]
-        inputs = arguments.pop("inputs")
-        # Without None, so that `nn.tabulate` shows only the arguments of the call.
-        options = {k: v for k, v in arguments.items() if v is not None}
-        return self(inputs, **options, **self._final_carry)
+        arguments = run_arguments(self, args, kwargs)
+        return self(**arguments, **self._final_carry)
