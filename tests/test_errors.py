@@ -352,10 +352,10 @@ TYPE_ERRORS = {
     "for an LSTM, got the": lambda: apply(X, {"0": STATES[0], "1": STATES[1]}),
     "`states` of LSTM must be arrays, got NoneType": lambda: apply(X, (None, "zeros")),
     "`inputs` of LSTM must be one array, got": lambda: apply(LSTMStates(*STATES), X),
-    "got an unexpected keyword argument 'reverse'": lambda: apply(
+    "`reverse` is an argument of RNN, not of its call": lambda: apply(
         X, layer=gru(), reverse=True, method="run"
     ),
-    "got an unexpected keyword argument 'hx'": lambda: apply(
+    "`hx` of RNN.run is called `initial_carry` here": lambda: apply(
         X, layer=gru(), hx=None, method="run"
     ),
     "`inputs` of LSTM.step must be one": lambda: apply(STEP, STATES, method="step"),
@@ -606,10 +606,10 @@ VALUE_ERRORS = {
     ),
     "one number for each of the 2 parts": lambda: run_step(zoneout((0.1, 0.2, 0.3))),
     "`padding` of ConvLSTMCell must": lambda: ConvLSTMCell(4, (3, 3), padding="full"),
-    "`batch_shape` is not enough for ConvLSTMCell: .* must have at": lambda: RNN(
+    "`batch_shape` is not enough for RNN: .*ConvLSTMCell must have at": lambda: RNN(
         ConvLSTMCell(4, (3, 3))
     ).initialize_carry(batch_shape=(2,)),
-    "`batch_shape` is not enough for MyCell: its carry depends on the": lambda: RNN(
+    "`batch_shape` is not enough for RNN: its carry depends on the": lambda: RNN(
         own(carry_shape=lambda cell, shape: shape)
     ).initialize_carry(batch_shape=(2,)),
     "`initialize_carry` of RNN with `learn_initial_carry` needs": lambda: gru(

@@ -10,15 +10,14 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
-from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_bool_fields, check_instance
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import takes_any_keyword
 from rnncells.cells.carry import Carry
-from rnncells.cells.input_spec import InputSpec
 from rnncells.layers.checks import check_call, check_pair, resolve_flags
 from rnncells.layers.rnn import RNN
-from rnncells.layers.sequence_layer import RunsByCall
+from rnncells.layers.sequence_layer import RecurrentLayer
+from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import PaddedOutputs
 
 
@@ -27,7 +26,7 @@ def concatenate(forward: Array, backward: Array) -> Array:
     return jnp.concatenate([forward, backward], axis=-1)
 
 
-class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
+class Bidirectional(RecurrentLayer):
     """Runs one RNN forward and one backward in time, and merges their outputs.
 
     >>> import jax, jax.numpy as jnp, rnncells
@@ -60,6 +59,8 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
     time_major: bool = False
     return_carry: bool = False
     return_all_carries: bool = False
+
+    _final_carry = {"return_carry": True, "return_all_carries": False}
 
     def __post_init__(self) -> None:
         for name in ("forward_rnn", "backward_rnn"):
@@ -162,24 +163,11 @@ class Bidirectional(ExplainsArguments, RunsByCall, nn.Module):
         return carries, jax.tree.map(self.merge_fn, *outputs)
 
     @nn.nowrap
-    def initialize_carry(
-        self,
-        key: PRNGKey | None = None,
-        sample_input: InputSpec | None = None,
-        *,
-        batch_shape: tuple[int, ...] | None = None,
-    ) -> tuple[Carry, Carry]:
-        """Returns the `(forward, backward)` initial carries.
-
-        The arguments are those of `RNN.initialize_carry`. The key is split into one
-        for each direction.
-        """
+    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> tuple:
         keys = (None, None) if key is None else jax.random.split(key)
         rnns = self.forward_rnn, self.backward_rnn
-        return tuple(
-            rnn.initialize_carry(key, sample_input, batch_shape=batch_shape)
-            for rnn, key in zip(rnns, keys, strict=True)
-        )
+        pairs = zip(rnns, keys, strict=True)
+        return tuple(rnn.initialize_carry(key, sample) for rnn, key in pairs)
 
 
 def _takes_reverse(rnn: Any) -> bool:

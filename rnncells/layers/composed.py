@@ -11,16 +11,12 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
-from rnncells._argument_hints import ExplainsArguments
-from rnncells._checks import check_key
 from rnncells.cells.any_cell import (
     deterministic_option,
-    resolve_input_spec,
     takes_any_keyword,
     without_dropout,
 )
 from rnncells.cells.carry import Carry
-from rnncells.cells.input_spec import InputSpec
 from rnncells.layers.checks import (
     check_call,
     check_inputs,
@@ -28,20 +24,18 @@ from rnncells.layers.checks import (
     resolve_flags,
 )
 from rnncells.layers.padding import Padding, check_one_step, infer_padding, step_padding
-from rnncells.layers.sequence_layer import RunsByCall
+from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
 
 
-class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
+class ComposedLayer(RecurrentLayer):
     """Base of layers that apply other layers to whole sequences, or to one step.
 
     A subclass has the fields `time_major` and `return_carry`, and defines `_recurrent`
     and `_apply_layers`.
     """
-
-    _final_carry = {"return_carry": True}
 
     @nn.nowrap
     def _recurrent(self) -> list[nn.Module]:
@@ -167,34 +161,9 @@ class ComposedLayer(ExplainsArguments, RunsByCall, nn.Module):
         return self._apply_layers(run, padding.clear(inputs), apply)
 
     @nn.nowrap
-    def initialize_carry(
-        self,
-        key: PRNGKey | None = None,
-        sample_input: InputSpec | None = None,
-        *,
-        batch_shape: tuple[int, ...] | None = None,
+    def _initial_carry(
+        self, key: PRNGKey | None, sample: StructTree
     ) -> tuple[Carry, ...]:
-        """Returns the initial carry of each recurrent layer.
-
-        >>> import jax, jax.numpy as jnp, rnncells
-        >>> stack = rnncells.Stack([rnncells.LSTMCell(4), rnncells.GRUCell(5)])
-        >>> jax.tree.map(jnp.shape, stack.initialize_carry(batch_shape=(2,)))
-        (((2, 4), (2, 4)), (2, 5))
-
-        The arguments are those of `RNN.initialize_carry`. The key is split into one
-        for each recurrent layer.
-        """
-        if self.scope is None:
-            options: dict[str, Any] = {"batch_shape": batch_shape}
-            options["method"] = "initialize_carry"
-            return self.clone(parent=None).apply({}, key, sample_input, **options)
-        check_key(key)
-        carry_of = partial(self._carries, key)
-        name = type(self).__name__
-        return carry_of(resolve_input_spec(name, carry_of, sample_input, batch_shape))
-
-    @nn.nowrap
-    def _carries(self, key: PRNGKey | None, sample: StructTree) -> tuple[Carry, ...]:
         """Returns the initial carry of each recurrent layer for one step of input."""
         samples = self._samples(sample)
         keys = [key] * len(samples)

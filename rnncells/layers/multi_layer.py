@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -13,7 +13,6 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import (
     check_bool_fields,
     check_count,
@@ -21,7 +20,6 @@ from rnncells._checks import (
     check_dtypes,
     check_features,
     check_initializers,
-    check_key,
     check_rate,
     check_rng,
 )
@@ -30,11 +28,10 @@ from rnncells.cells.any_cell import (
     declared_streams,
     feature_dims,
     initialize_carry,
-    resolve_input_spec,
 )
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, describe
-from rnncells.cells.input_spec import InputSpec, input_structs
+from rnncells.cells.input_spec import input_structs
 from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.checks import (
@@ -47,7 +44,7 @@ from rnncells.layers.checks import (
 )
 from rnncells.layers.in_sequential import check_not_in_sequential
 from rnncells.layers.rnn import RNN, Implementation
-from rnncells.layers.sequence_layer import SequenceLayer, run_arguments
+from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.layers.states import (
     States,
     check_one_array,
@@ -61,7 +58,7 @@ from rnncells.recurrence.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
 
 
-class MultiLayerRNN(ExplainsArguments, nn.Module):
+class MultiLayerRNN(RecurrentLayer):
     """Base class of `LSTM`, `GRU` and `ElmanRNN`.
 
     To use another cell whose carry is h or (c, h), derive a class that defines `cell`:
@@ -334,9 +331,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         return outputs, self._states(finals)
 
     @nn.nowrap
-    @wraps(SequenceLayer.run, assigned=("__doc__", "__annotations__"))
-    def run(self, *args: Any, **kwargs: Any) -> tuple[States, Array]:
-        arguments = run_arguments(self, args, kwargs)
+    def _run(self, arguments: dict[str, Any]) -> tuple[States, Array]:
         padded_outputs = arguments.pop("padded_outputs", "zero")
         if padded_outputs != "zero":
             raise ValueError(
@@ -399,36 +394,7 @@ class MultiLayerRNN(ExplainsArguments, nn.Module):
         return self._states(carries), output
 
     @nn.nowrap
-    def initialize_carry(
-        self,
-        key: PRNGKey | None = None,
-        sample_input: InputSpec | None = None,
-        *,
-        batch_shape: tuple[int, ...] | None = None,
-    ) -> States:
-        """Returns the initial states: those of the cells, or the learned states.
-
-        The arguments are those of `RNN.initialize_carry`. The key is split into one
-        for each layer. With `learn_states`, call `layer.apply(params, None, x_t,
-        method="initialize_carry")`.
-
-        Raises:
-          ValueError: the layer has `learn_states`, but is called without parameters.
-        """
-        if self.scope is None:
-            if self.learn_states:
-                raise ValueError(
-                    f"`initialize_carry` of {type(self).__name__} with `learn_states` "
-                    "needs parameters. Call layer.apply(params, None, x_t, "
-                    "method='initialize_carry')."
-                )
-            options: dict[str, Any] = {"batch_shape": batch_shape}
-            options["method"] = "initialize_carry"
-            return self.clone(parent=None).apply({}, key, sample_input, **options)
-        check_key(key)
-        carry_of = partial(initialize_carry, self._cell(), None)
-        name = type(self._cell()).__name__
-        sample = resolve_input_spec(name, carry_of, sample_input, batch_shape)
+    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> States:
         return self._states(self._carries(None, sample, key))
 
     @nn.nowrap

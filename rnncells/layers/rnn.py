@@ -13,19 +13,16 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 from jax import Array
 
-from rnncells._argument_hints import ExplainsArguments
-from rnncells._checks import check_bool_fields, check_count, check_key
+from rnncells._checks import check_bool_fields, check_count
 from rnncells.cells.any_cell import (
     apply_step,
     declared_streams,
     feature_dims,
     initialize_carry,
-    resolve_input_spec,
     split_shape,
 )
 from rnncells.cells.carry import Carry, cast_like, strongly_typed
 from rnncells.cells.checks import check_not_states
-from rnncells.cells.input_spec import InputSpec
 from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers.checks import (
     check_call,
@@ -42,7 +39,7 @@ from rnncells.layers.checks import (
 )
 from rnncells.layers.decoding import check_feedback, decode
 from rnncells.layers.learned_carry import LearnedCarry
-from rnncells.layers.sequence_layer import RunsByCall
+from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.loops import table
 from rnncells.loops.newton import exact_certificate
 from rnncells.loops.plain import run_once
@@ -73,7 +70,7 @@ def _check_implementation(value: Any) -> None:
         )
 
 
-class RNN(ExplainsArguments, RunsByCall, nn.Module):
+class RNN(RecurrentLayer):
     """Runs a cell over the time axis of its inputs.
 
     The cell can come from rnncells, from Flax or from you. It is a module that is
@@ -195,7 +192,11 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
     gradient: Gradient = Bptt()
     return_certificate: bool = False
 
-    _final_carry = {**RunsByCall._final_carry, "return_certificate": False}
+    _final_carry = {
+        "return_carry": True,
+        "return_all_carries": False,
+        "return_certificate": False,
+    }
 
     def __post_init__(self) -> None:
         check_cell_instance("RNN", self.cell)
@@ -546,48 +547,6 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         return streams | dict(self.split_rngs)
 
     @nn.nowrap
-    def initialize_carry(
-        self,
-        key: PRNGKey | None = None,
-        sample_input: InputSpec | None = None,
-        *,
-        batch_shape: tuple[int, ...] | None = None,
-    ) -> Carry:
-        """Returns the carry before the first step, for `step` and `initial_carry`.
-
-        >>> import rnncells
-        >>> rnn = rnncells.RNN(rnncells.GRUCell(4))
-        >>> rnn.initialize_carry(batch_shape=(2,)).shape
-        (2, 4)
-
-        With `learn_initial_carry`, call `rnn.apply(params, None, x_t,
-        method="initialize_carry")`.
-
-        Args:
-          key: random key; default: `jax.random.key(0)`.
-          sample_input: one time step's input, `(*batch, *features)`; see
-            `RNNCellBase.initialize_carry`.
-          batch_shape: the batch axes, in place of `sample_input`, for cells with one
-            feature axis whose carry does not depend on the width of the input.
-
-        Raises:
-          ValueError: `batch_shape` is not enough for the cell; or the layer has
-            `learn_initial_carry`, but is called without parameters.
-          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
-        """
-        if self.learn_initial_carry and self.scope is None:
-            raise ValueError(
-                "`initialize_carry` of RNN with `learn_initial_carry` needs "
-                "parameters. Call rnn.apply(params, None, x_t, "
-                "method='initialize_carry')."
-            )
-        check_key(key)
-        carry_of = partial(initialize_carry, self.cell, key)
-        name = type(self.cell).__name__
-        sample = resolve_input_spec(name, carry_of, sample_input, batch_shape)
-        return self._cell_carry(key, sample)
-
-    @nn.nowrap
     def _loop(
         self, step: Callable, body: Any, reset_carry: Any, carry: tuple, xs: Any
     ) -> tuple:
@@ -659,7 +618,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         needs_reset_carry = resets is not None and reset_carry is None
         creates_params = self.learn_initial_carry and self.is_initializing()
         if initial_carry is None or needs_reset_carry or creates_params:
-            cell_carry = self._cell_carry(init_key, sample)
+            cell_carry = self._initial_carry(init_key, sample)
         carry = cell_carry if initial_carry is None else initial_carry
         carry = jax.tree.map(strongly_typed, carry)
         if initial_carry is not None:
@@ -674,7 +633,7 @@ class RNN(ExplainsArguments, RunsByCall, nn.Module):
         return sharded_as_batch((carry, reset_carry), first, len(batch), axis)
 
     @nn.nowrap
-    def _cell_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
+    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         """Returns the initial carry of the cell, or the learned one."""
         if not self.learn_initial_carry:
             return initialize_carry(self.cell, key, sample)

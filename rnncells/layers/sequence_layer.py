@@ -1,6 +1,6 @@
-"""The method that all layers over sequences have in common."""
+"""What all layers over sequences have in common: `run` and `initialize_carry`."""
 
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from typing import Any, Protocol, runtime_checkable
 
@@ -8,7 +8,12 @@ import flax.linen as nn
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
+from rnncells._argument_hints import ExplainsArguments
+from rnncells._checks import check_key
+from rnncells.cells.any_cell import resolve_input_spec
 from rnncells.cells.carry import Carry
+from rnncells.cells.input_spec import InputSpec
+from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import PaddedOutputs
 
 
@@ -68,21 +73,82 @@ class SequenceLayer(Protocol):
         """
 
 
-def run_arguments(layer: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of `run` by name, without those that are None."""
-    arguments = signature(SequenceLayer.run).bind(layer, *args, **kwargs).arguments
-    del arguments["self"]
-    return {name: value for name, value in arguments.items() if value is not None}
+class RecurrentLayer(ExplainsArguments, nn.Module):
+    """Base of the layers over sequences.
 
+    A subclass defines `_initial_carry`. Its call returns `(carry, outputs)` with the
+    arguments in `_final_carry`, as in Flax, or it defines `_run`.
+    """
 
-class RunsByCall:
-    """Base of layers whose call returns `(carry, outputs)` on request, as in Flax."""
-
-    _final_carry = {"return_carry": True, "return_all_carries": False}
-    __call__: Any
+    _final_carry = {"return_carry": True}
 
     @nn.nowrap
     @wraps(SequenceLayer.run, assigned=("__doc__", "__annotations__"))
     def run(self, *args: Any, **kwargs: Any) -> tuple[Carry, ArrayTree]:
-        arguments = run_arguments(self, args, kwargs)
-        return self(**arguments, **self._final_carry)
+        arguments = signature(SequenceLayer.run).bind(self, *args, **kwargs).arguments
+        del arguments["self"]
+        # Without None, so that `nn.tabulate` shows only the arguments of the call.
+        return self._run({k: v for k, v in arguments.items() if v is not None})
+
+    @nn.nowrap
+    def _run(self, arguments: dict[str, Any]) -> tuple[Carry, ArrayTree]:
+        """Returns `(final carry, outputs)` for arguments of `run` that are not None."""
+        layer: Any = self
+        return layer(**arguments, **self._final_carry)
+
+    @nn.nowrap
+    def initialize_carry(
+        self,
+        key: PRNGKey | None = None,
+        sample_input: InputSpec | None = None,
+        *,
+        batch_shape: tuple[int, ...] | None = None,
+    ) -> Any:
+        """Returns the carry before the first step, for `step` and `initial_carry`.
+
+        >>> import jax, jax.numpy as jnp, rnncells
+        >>> rnn = rnncells.RNN(rnncells.GRUCell(4))
+        >>> rnn.initialize_carry(batch_shape=(2,)).shape
+        (2, 4)
+        >>> stack = rnncells.Stack([rnncells.LSTMCell(4), rnncells.GRUCell(5)])
+        >>> jax.tree.map(jnp.shape, stack.initialize_carry(batch_shape=(2,)))
+        (((2, 4), (2, 4)), (2, 5))
+
+        It is a cell's carry for `RNN`, a pair (forward, backward) for `Bidirectional`,
+        a tuple with the carry of each recurrent layer for `Stack` and blocks, and the
+        states for `LSTM`, `GRU` and `ElmanRNN`. A layer that learns its initial carry
+        needs parameters: `layer.apply(params, None, x_t, method="initialize_carry")`.
+
+        Args:
+          key: random key, which is split into one for each layer or direction;
+            default: `jax.random.key(0)`.
+          sample_input: one time step's input, `(*batch, *features)`; see
+            `RNNCellBase.initialize_carry`.
+          batch_shape: the batch axes, in place of `sample_input`, for cells with one
+            feature axis whose carry does not depend on the width of the input.
+
+        Raises:
+          ValueError: `batch_shape` is not enough for the cell; or a layer that learns
+            its initial carry is called without parameters.
+          TypeError: not exactly one of `sample_input` and `batch_shape` is given.
+        """
+        name = type(self).__name__
+        if self.scope is None:
+            for field in ("learn_initial_carry", "learn_states"):
+                if getattr(self, field, False):
+                    raise ValueError(
+                        f"`initialize_carry` of {name} with `{field}` needs "
+                        "parameters. Call layer.apply(params, None, x_t, "
+                        "method='initialize_carry')."
+                    )
+            unbound: Any = self.clone(parent=None)
+            options = {"batch_shape": batch_shape, "method": "initialize_carry"}
+            return unbound.apply({}, key, sample_input, **options)
+        check_key(key)
+        carry_of = partial(self._initial_carry, key)
+        return carry_of(resolve_input_spec(name, carry_of, sample_input, batch_shape))
+
+    @nn.nowrap
+    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Any:
+        """Returns the initial carry for one step of input."""
+        raise NotImplementedError

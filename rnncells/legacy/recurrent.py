@@ -252,10 +252,10 @@ class RNN(OldForms, rnn.RNN):
         return super().__call__(inputs, **options)
 
     @nn.nowrap
-    def _cell_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
+    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         size = self.cell_size
         if size is None and not takes_shape(self.cell):
-            return super()._cell_carry(key, sample)
+            return super()._initial_carry(key, sample)
         key = jax.random.key(0) if key is None else key
         shape = jax.tree.leaves(sample)[0].shape
         if size is None:
