@@ -15,9 +15,8 @@ from rnncells.gradients import ForwardGradient
 from rnncells.layers.checks import check_layout, check_steps
 from rnncells.layers.rnn import RNN
 from rnncells.loops.forward import random_keys
-from rnncells.loops.independent_rows import check_independent_rows
-from rnncells.loops.request import Obstacle, PureStep, StepRequest
-from rnncells.loops.rows import Batch, RowProblem, batch_of, row_problem
+from rnncells.loops.request import PureFunction, StepRequest
+from rnncells.loops.rows import Batch, RowProblem, row_problem
 from rnncells.loops.table import FORWARD, choose
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
@@ -184,7 +183,7 @@ def _one_step(
     x: ArrayTree,
     resets: Array | None,
     deterministic: bool | None,
-) -> tuple[PureStep, RowProblem, Batch]:
+) -> tuple[PureFunction, RowProblem, Batch]:
     """Returns the step of the layer's cell, and the same row by row."""
 
     def add_time_axis(tree: ArrayTree) -> ArrayTree:
@@ -199,10 +198,7 @@ def _one_step(
     step = rnn._step(deterministic)
     request = StepRequest(rnn, start, add_time_axis(xs), step)
     choose(request, (FORWARD,))
-    pure, batch = request.pure, batch_of(request)
-    assert not isinstance(pure, Obstacle)
-    check_independent_rows(request.cell_name, batch, pure, start)
-    return pure, row_problem(batch, pure, start), batch
+    return request.function, *row_problem(request)
 
 
 def _as_cotangent(cotangent: Any, output: ArrayTree) -> ArrayTree:

@@ -29,9 +29,10 @@ from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.rnn import RNN
 from rnncells.loops import table
-from rnncells.loops.request import Obstacle, PureStep, StepRequest, changed
+from rnncells.loops.request import Obstacle, StepRequest, changed
 from rnncells.recurrence.pytrees import structs, zeros
 from rnncells.recurrence.schedule import StepInputs
+from rnncells.recurrence.split_step import SplitStep
 
 STEPS = 5
 BATCH = 3
@@ -345,21 +346,24 @@ def _weights(setting: _Setting) -> Finding:
         return Finding("right", f"{reason}, so RNN computes all steps at once.")
     step = partial(apply_step, deterministic=setting.deterministic)
 
-    def pure_step(rnn: RNN) -> PureStep | Obstacle:
+    def split_step(rnn: RNN) -> tuple[SplitStep, ArrayTree]:
         xs = StepInputs(setting.inputs)
-        return StepRequest(rnn, (setting.carry, None), xs, step).pure
+        request = StepRequest(rnn, (setting.carry, None), xs, step)
+        return request.split_step, request.function.consts
 
-    pure: Any = RNN(setting.cell).apply(setting.in_layer, method=pure_step)
-    if isinstance(pure, Obstacle):
-        text = f"RNN runs the cell in the plain loop: the fast loop {pure.text}"
+    rnn: Any = RNN(setting.cell)
+    try:
+        split, consts = rnn.apply(setting.in_layer, method=split_step)
+    except Obstacle as obstacle:
+        text = f"RNN runs the cell in the plain loop: the fast loop {obstacle}"
         return Finding("slow", text)
-    leaves = jax.tree_util.tree_leaves_with_path(pure.consts)
+    leaves = jax.tree_util.tree_leaves_with_path(consts)
     outside = [
         jax.tree_util.keystr(path[3:])
-        for (path, leaf), is_used in zip(leaves, pure.step.used_outside(), strict=True)
+        for (path, leaf), is_used in zip(leaves, split.used_outside(), strict=True)
         if is_used and leaf.ndim > 1
     ]
-    count = len(pure.step.products)
+    count = len(split.products)
     products = f"{count} product" + ("" if count == 1 else "s")
     if outside:
         return Finding(

@@ -282,8 +282,8 @@ def test_products_with_weights_are_found(name, rng, float64):
     carry = rnn.initialize_carry(None, x[:, 0])
     steps = jnp.moveaxis(x, 1, 0)
     request = partial(StepRequest, carry=(carry, None), xs=StepInputs(steps))
-    pure = rnn.apply(params, method=lambda rnn: request(rnn).pure)
-    assert len(pure.step.products) == ANY_CELLS[name][1]
+    split = rnn.apply(params, method=lambda rnn: request(rnn).split_step)
+    assert len(split.products) == ANY_CELLS[name][1]
 
 
 class VectorGate(UserCell):

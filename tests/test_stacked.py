@@ -147,11 +147,11 @@ def test_products_of_the_first_cell_with_inputs_are_outside_of_the_loop(settings
     steps = jnp.ones((24, 11, 8))
     carry = rnn.initialize_carry(None, x.update(shape=(11, 8)))
     request = partial(StepRequest, carry=(carry, None), xs=StepInputs(steps))
-    pure = rnn.apply(params, method=lambda rnn: request(rnn).pure)
+    split = rnn.apply(params, method=lambda rnn: request(rnn).split_step)
     # Of the states of the LSTM; Dense; of inputs and states of the GRU; Dense.
-    assert len(pure.step.products) == 5
+    assert len(split.products) == 5
     # Dense, and the inputs of the LSTM.
-    assert len(pure.step.projections) == 2
+    assert len(split.projections) == 2
 
 
 @pytest.mark.default

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.diagnostics.named_step import NamedStep, StepValues, marked
-from rnncells.loops.request import NotPure, StepRequest
+from rnncells.loops.request import Obstacle, StepRequest
 from rnncells.recurrence import masks
 from rnncells.recurrence.pytrees import combine, inexact, partition, structs, upcast
 
@@ -118,7 +118,7 @@ class RecordingLoop:
         request = StepRequest(self.rnn, carry, xs, marked(step), body, reset_carry)
         try:
             pure = request.function
-        except NotPure as error:
+        except Obstacle as error:
             raise ValueError(f"Recording an RNN {error}") from error
         named = NamedStep(
             lambda consts, xs, carry: pure.function(consts, carry, xs),

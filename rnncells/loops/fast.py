@@ -7,17 +7,10 @@ from chex import ArrayTree
 
 from rnncells.gradients import is_plain_backward
 from rnncells.loops.plain import PlainLoop
-from rnncells.loops.request import Loop, Obstacle, PureStep, StepRequest, any_value
+from rnncells.loops.request import Loop, StepRequest, any_value
 from rnncells.recurrence import engine, memory
 from rnncells.recurrence.pytrees import inexact
-
-
-class EngineOptions(NamedTuple):
-    """Options of a request that the engine takes."""
-
-    memory: memory.Memory
-    projection: memory.Projection
-    unroll: int
+from rnncells.recurrence.split_step import SplitStep
 
 
 class FastLoop(Loop):
@@ -30,64 +23,60 @@ class FastLoop(Loop):
         "projection": any_value,
     }
 
-    def why_not(self, request: StepRequest) -> Obstacle | None:
-        return request.pure if isinstance(request.pure, Obstacle) else None
+    def check(self, request: StepRequest) -> None:
+        request.split_step
 
     def run(self, request: StepRequest) -> tuple[tuple, tuple]:
-        pure, carry = request.pure, request.carry
-        assert not isinstance(pure, Obstacle)
-        options = EngineOptions(
-            request.option("memory"), request.option("projection"), request.unroll
-        )
+        _, consts, xs, _ = request.function
+        step, memory_option = request.split_step, request.option("memory")
+        projection = request.option("projection")
+        engine_run = EngineRun(consts, request.carry, xs, projection, request.unroll)
         # The step without the values that a policy chooses to save.
-        has_policy = memory.checkpoint_policy_of(options.memory) is not None
-        full = request.split(None) if has_policy else pure
-        plan = _plan(options, pure, carry, full)
-        is_auto = options.projection == "auto"
-        saves_all = plan.saves == "all"
-        if saves_all and not pure.step.products and is_auto:
-            # There is nothing to project, to sum after the loop, or to recompute.
-            return PlainLoop().run(request)
-        if saves_all and options.memory != "full":
-            # The program is that of memory='full', with its chunks of the projection.
-            pure = full
-            plan = _plan(options._replace(memory="full"), full, carry, full)
+        has_policy = memory.checkpoint_policy_of(memory_option) is not None
+        full = request.split(None) if has_policy else step
+        plan = engine_run.plan(step, memory_option, full)
+        if plan.saves == "all":
+            if not step.products and projection == "auto":
+                # There is nothing to project, to sum after the loop, or to recompute.
+                return PlainLoop().run(request)
+            if memory_option != "full":
+                # The program is that of memory='full', with its chunks.
+                step, plan = full, engine_run.plan(full, "full", full)
         request.count_draws()
-        carry, (ys, _) = _run_engine(options, pure, carry, plan)
+        carry, (ys, _) = engine_run(step, plan)
         return carry, ys
 
 
-def run_fast(
-    options: EngineOptions, pure: PureStep, carry: ArrayTree
-) -> tuple[ArrayTree, ArrayTree]:
-    """Runs the fast loop; returns the last carry and the outputs, time first."""
-    return _run_engine(options, pure, carry, _plan(options, pure, carry, pure))
+class EngineRun(NamedTuple):
+    """Operands and options of a run of the engine, apart from step and plan."""
 
+    consts: ArrayTree
+    carry: ArrayTree
+    xs: ArrayTree
+    projection: memory.Projection
+    unroll: int
 
-def _run_engine(
-    options: EngineOptions, pure: PureStep, carry: ArrayTree, plan: memory.Plan
-) -> tuple:
-    recurrence = engine.Recurrence(pure.step, plan, options.unroll)
-    weights = pure.step.weights(pure.consts)
-    return engine.run(recurrence, engine.EngineOperands(weights, carry, pure.xs))
+    def __call__(self, step: SplitStep, plan: memory.Plan) -> tuple:
+        recurrence = engine.Recurrence(step, plan, self.unroll)
+        operands = engine.EngineOperands(step.weights(self.consts), *self[1:3])
+        return engine.run(recurrence, operands)
 
+    def plan(
+        self, step: SplitStep, memory_option: memory.Memory, full: SplitStep
+    ) -> memory.Plan:
+        """Returns the chunks of the fast loop and the residuals that it saves.
 
-def _plan(
-    options: EngineOptions, pure: PureStep, carry: ArrayTree, full: PureStep
-) -> memory.Plan:
-    """Returns the chunks of the fast loop and the residuals that it saves.
-
-    `full` is the step without the values that a policy chooses to save.
-    """
-    weights = jax.eval_shape(pure.step.weights, pure.consts)
-    z = engine.projected_structs(pure.step, weights, pure.xs)
-    steps = jax.tree.leaves(pure.xs)[0].shape[0]
-    operands = memory.OperandStructs(inexact(pure.consts), carry, pure.xs)
-    if pure is not full:
-        pairs = zip(weights.products, pure.step.chosen, strict=True)
-        chosen = [product.result for product, is_chosen in pairs if is_chosen]
-        weights = jax.eval_shape(full.step.weights, full.consts)
-        full_operands = engine.EngineOperands(weights, carry, full.xs)
-        saved = engine.saved_by_full(full.step, full_operands)
-        operands = operands._replace(chosen=chosen, full=saved)
-    return memory.plan(steps, z, options.memory, options.projection, operands)
+        `full` is the step without the values that a policy chooses to save.
+        """
+        weights = jax.eval_shape(step.weights, self.consts)
+        z = engine.projected_structs(step, weights, self.xs)
+        steps = jax.tree.leaves(self.xs)[0].shape[0]
+        operands = memory.OperandStructs(inexact(self.consts), self.carry, self.xs)
+        if step is not full:
+            pairs = zip(weights.products, step.chosen, strict=True)
+            chosen = [product.result for product, is_chosen in pairs if is_chosen]
+            weights = jax.eval_shape(full.weights, self.consts)
+            full_operands = engine.EngineOperands(weights, self.carry, self.xs)
+            saved = engine.saved_by_full(full, full_operands)
+            operands = operands._replace(chosen=chosen, full=saved)
+        return memory.plan(steps, z, memory_option, self.projection, operands)

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from chex import ArrayTree
-from flax.errors import FlaxError
 from jax import Array
 
 from rnncells.cells.carry import Carry, cast_like
@@ -15,13 +14,10 @@ from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
 from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.loops.request import (
     Loop,
-    NotPure,
     Obstacle,
     StepRequest,
     any_value,
-    obstacle_of,
     one_of,
-    writes_obstacle,
 )
 from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
 from rnncells.recurrence.chunks import scan_chunks
@@ -41,27 +37,21 @@ class ParallelLoop(Loop):
         "projection": any_value,
     }
 
-    def why_not(self, request: StepRequest) -> Obstacle | None:
+    def check(self, request: StepRequest) -> None:
         name = request.cell_name
         if hasattr(type(request.cell), "deterministic"):
-            text = f"needs a cell without the field `deterministic`; {name} has it."
-            return Obstacle("step", text)
+            raise Obstacle(
+                f"needs a cell without the field `deterministic`; {name} has it."
+            )
         if not isinstance(request.steps, int):
-            text = f"needs a known number of steps; got {request.steps}."
-            return Obstacle("step", text)
-        try:
-            effects = request.effects
-        except (FlaxError, NotPure) as error:
-            return obstacle_of(error, name)
-        if effects.updates:
-            return writes_obstacle(name, effects.updates)
-        if effects.has_effects:
-            text = (
+            raise Obstacle(f"needs a known number of steps; got {request.steps}.")
+        if request.effects.updates:
+            raise request.writes_obstacle(request.effects.updates)
+        if request.effects.has_effects:
+            raise Obstacle(
                 f"needs a step without side effects; {name} has some, such as "
                 "`jax.debug.print`."
             )
-            return Obstacle("step", text)
-        return None
 
 
 class LinearLoop(ParallelLoop):

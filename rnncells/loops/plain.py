@@ -26,7 +26,7 @@ from rnncells.loops.constants import (
     is_shared,
     not_lifted,
 )
-from rnncells.loops.request import Loop, NotPure, PureFunction, StepRequest, one_of
+from rnncells.loops.request import Loop, Obstacle, PureFunction, StepRequest, one_of
 from rnncells.recurrence.mesh import varying_axes, varying_over
 from rnncells.recurrence.pytrees import structs, zeros
 from rnncells.recurrence.schedule import StepInputs
@@ -41,9 +41,8 @@ class PlainLoop(Loop):
     name = "plain loop"
     options = {"gradient": is_backward, "implementation": one_of("auto", "scan")}
 
-    def why_not(self, request: StepRequest) -> None:
-        """Returns None: the loop runs every cell."""
-        return None
+    def check(self, request: StepRequest) -> None:
+        """Does nothing: the loop runs every cell."""
 
     def run(self, request: StepRequest) -> tuple[tuple, tuple]:
         rnn = request.rnn
@@ -128,7 +127,7 @@ def _changed(request: StepRequest) -> set[str]:
     """Returns the collections of the cell that a step changes, if that is known."""
     try:
         return request.effects.updates & request.unbound_cell.variables.keys()
-    except (FlaxError, NotPure):
+    except Obstacle:
         return set()
 
 
@@ -136,7 +135,7 @@ def _has_effects(request: StepRequest) -> bool:
     """Says whether the step is a function that has side effects."""
     try:
         return request.effects.has_effects
-    except (FlaxError, NotPure):
+    except Obstacle:
         return False
 
 

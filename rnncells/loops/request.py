@@ -1,6 +1,7 @@
 """A request to run a cell over time, in the form that all loops take."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
@@ -46,21 +47,15 @@ DEFAULTS = {
 }
 
 
-class Obstacle(NamedTuple):
-    """A reason why a loop cannot run a request."""
+class Obstacle(Exception):
+    """A reason why a loop cannot run a step: a phrase such as "needs a cell that ...".
 
-    # The loop is for other cells, the step draws random numbers, or it does something
-    # else that the loop does not support.
-    kind: Literal["cell", "draws", "step"]
-    text: str  # a phrase about the loop, such as "needs a cell that ..."
-
-
-class NotPure(Exception):
-    """The step is not a pure function of arrays, because of an `Obstacle`."""
+    Its kind is `draws` if the step draws random numbers.
+    """
 
     def __init__(self, text: str, kind: Literal["draws", "step"] = "step") -> None:
         super().__init__(text)
-        self.obstacle = Obstacle(kind, text)
+        self.kind = kind
 
 
 class PureFunction(NamedTuple):
@@ -74,15 +69,6 @@ class PureFunction(NamedTuple):
     consts: ArrayTree  # variables and keys; and the carry after a reset
     xs: ArrayTree  # of all steps, `(time, ...)`: `StepInputs`, and keys
     counters: dict  # of random draws, after the loop
-
-
-class PureStep(NamedTuple):
-    """The step of a layer's cell, split by the engine; see also `PureFunction`."""
-
-    step: SplitStep
-    function: Callable
-    consts: ArrayTree
-    xs: ArrayTree
 
 
 class StepEffects(NamedTuple):
@@ -151,7 +137,7 @@ class StepRequest:
         """The step as a pure function.
 
         Raises:
-          NotPure: there is an obstacle.
+          Obstacle: the step is not a pure function of arrays.
           FlaxError: the cell needs a random stream or a variable that it does not have.
         """
         cell, rnn = self.unbound_cell, self.rnn
@@ -161,7 +147,7 @@ class StepRequest:
         draws = total_draws(counters) != total_draws(rng_counters(self.cell))
         if cell.has_outside_modules and draws:
             # Their keys would depend on their place in the cell.
-            raise NotPure(
+            raise Obstacle(
                 "needs modules that draw random numbers to belong to the cell; "
                 f"{self.cell_name} contains others. If nn.compact creates both, create "
                 "them in `setup`."
@@ -187,84 +173,78 @@ class StepRequest:
 
     @cached_property
     def effects(self) -> StepEffects:
-        """Effects of the step besides its results; raises as `function`."""
-        consts, xs = self.function.consts, structs(self.function.xs, drop_axis=0)
-        make_jaxpr = jax.make_jaxpr(self.function.function, return_shape=True)
-        jaxpr, (_, (_, updates)) = make_jaxpr(consts, self.carry, xs)
-        return StepEffects(set(updates), has_side_effects(jaxpr))
+        """Effects of the step besides its results; raises Obstacle."""
+        with self._flax_errors_as_obstacles():
+            consts, xs = self.function.consts, structs(self.function.xs, drop_axis=0)
+            make_jaxpr = jax.make_jaxpr(self.function.function, return_shape=True)
+            jaxpr, (_, (_, updates)) = make_jaxpr(consts, self.carry, xs)
+            return StepEffects(set(updates), has_side_effects(jaxpr))
 
-    def split(self, policy: Callable | None) -> PureStep:
+    def split(self, policy: Callable | None) -> SplitStep:
         """Returns the step, split by the engine; raises as `function`."""
         function, consts, xs, _ = self.function
-        x = structs(xs, drop_axis=0)
-        step = SplitStep(function, consts, self.carry, x, policy)
-        return PureStep(step, function, consts, xs)
+        return SplitStep(function, consts, self.carry, structs(xs, drop_axis=0), policy)
 
     @cached_property
-    def pure(self) -> PureStep | Obstacle:
-        """The step as the engine runs it, or the reason why the engine cannot."""
-        try:
-            pure = self.split(memory.checkpoint_policy_of(self.option("memory")))
-        except (NotPure, FlaxError) as error:
-            return obstacle_of(error, self.cell_name)
-        _, (_, updates) = pure.step.result
+    def split_step(self) -> SplitStep:
+        """The step as the engine runs it; raises Obstacle if the engine cannot."""
+        with self._flax_errors_as_obstacles():
+            step = self.split(memory.checkpoint_policy_of(self.option("memory")))
+        _, (_, updates) = step.result
         if jax.tree.leaves(updates):
-            return writes_obstacle(self.cell_name, updates)
-        limit = why_not_vmapped(pure.step.jaxpr, pure.step.varying)
+            raise self.writes_obstacle(updates)
+        limit = why_not_vmapped(step.jaxpr, step.varying)
         if limit is not None:
-            return Obstacle(
-                "step",
+            raise Obstacle(
                 "needs a step that `jax.vmap` can map, because it takes the "
-                f"derivatives of all steps at once; {self.cell_name} {limit}.",
+                f"derivatives of all steps at once; {self.cell_name} {limit}."
             )
-        return pure
+        return step
 
+    @contextmanager
+    def _flax_errors_as_obstacles(self) -> Iterator[None]:
+        try:
+            yield
+        except InvalidRngError as error:
+            raise Obstacle(
+                "needs each random stream of the cell in `rngs` and in `split_rngs`, "
+                f"as in split_rngs={{'params': False, 'dropout': True}}: {error}",
+                "draws",
+            ) from error
+        except FlaxError as error:
+            raise Obstacle(
+                f"needs a cell that uses only its own variables; {self.cell_name} uses "
+                "others. If it contains a cell and nn.compact creates both, create "
+                "them in `setup`."
+            ) from error
 
-def obstacle_of(error: Exception, cell_name: str) -> Obstacle:
-    """Returns the obstacle that an error of `StepRequest.function` stands for."""
-    if isinstance(error, NotPure):
-        return error.obstacle
-    if isinstance(error, InvalidRngError):
+    def writes_obstacle(self, collections: Iterable[str]) -> Obstacle:
+        """Returns the obstacle of a cell that writes to collections."""
         return Obstacle(
-            "draws",
-            "needs each random stream of the cell in `rngs` and in `split_rngs`, as in "
-            f"split_rngs={{'params': False, 'dropout': True}}: {error}",
+            f"needs a cell that writes to no collection; {self.cell_name} writes to "
+            f"{sorted(collections)}, for example with `sow`."
         )
-    return Obstacle(
-        "step",
-        f"needs a cell that uses only its own variables; {cell_name} uses others. If "
-        "it contains a cell and nn.compact creates both, create them in `setup`.",
-    )
-
-
-def writes_obstacle(cell_name: str, collections: Any) -> Obstacle:
-    """Returns the obstacle of a cell that writes to collections."""
-    return Obstacle(
-        "step",
-        f"needs a cell that writes to no collection; {cell_name} writes to "
-        f"{sorted(collections)}, for example with `sow`.",
-    )
 
 
 def _check_pure(
     rnn: nn.Module, variables: Mapping, carry: Carry, inputs: ArrayTree
 ) -> None:
-    """Raises NotPure if a step is not a pure function of arrays."""
+    """Raises Obstacle if a step is not a pure function of arrays."""
     name = type(rnn.cell).__name__
     by_step = sorted(c for c in variables if is_per_step(rnn, c))
     if by_step:
-        raise NotPure(
+        raise Obstacle(
             f"needs collections that are the same at each step; `variable_axes` of RNN "
             f"has {by_step} of {name}."
         )
     if not all(isinstance(stream, str) for stream in rnn.rng_streams):
-        raise NotPure(f"needs the names of random streams; got {[*rnn.rng_streams]}.")
+        raise Obstacle(f"needs the names of random streams; got {[*rnn.rng_streams]}.")
     if any(is_key(leaf) for leaf in jax.tree.leaves(dict(variables))):
-        raise NotPure(
+        raise Obstacle(
             f"needs variables that are numbers; {name} has random keys among them."
         )
     if has_mesh_types((variables, carry, inputs)):
-        raise NotPure(
+        raise Obstacle(
             "does not support arrays with mesh types, as in explicit sharding or "
             "`shard_map` with `check_vma`."
         )
@@ -344,8 +324,8 @@ class Loop:
         is_known = type(cell).__call__ is RNNCellBase.__call__
         return isinstance(cell, self.cells) and is_known
 
-    def why_not(self, request: StepRequest) -> Obstacle | None:
-        """Returns the reason why the loop cannot run a request, or None if it can."""
+    def check(self, request: StepRequest) -> None:
+        """Raises Obstacle if the loop cannot run a request."""
         raise NotImplementedError
 
     def run(self, request: StepRequest) -> tuple[tuple, tuple]:

@@ -58,36 +58,25 @@ def choose(request: StepRequest, loops: Sequence[Loop]) -> Loop:
     of_cell = [loop for loop in candidates if loop.is_for(request.cell)]
     if of_cell and (request.rnn.is_initializing() or request.is_empty):
         return PLAIN
-    passed_over = []
+    reasons, advice = [], "For this cell, use"
     for loop in of_cell:
-        obstacle = loop.why_not(request)
-        if obstacle is None:
+        try:
+            loop.check(request)
+        except Obstacle as obstacle:
+            reasons.append((loop.name, str(obstacle)))
+            if obstacle.kind == "draws":
+                advice = "Pass deterministic=True if the cell has dropout, or use"
+        else:
             return loop
-        passed_over.append((loop, obstacle))
     # A loop for other cells is no advice if there is one for this cell.
-    for_other_cells = [(loop, _cell_obstacle(loop, request)) for loop in candidates]
-    raise _error(_set_options(options), passed_over or for_other_cells)
-
-
-def _cell_obstacle(loop: Loop, request: StepRequest) -> Obstacle:
-    names = " or ".join(base.__name__ for base in loop.cells or ())
-    text = f"needs a cell derived from {names}, got {request.cell_name}."
-    return Obstacle("cell", text)
-
-
-def _error(
-    options: Mapping[str, Any], passed_over: list[tuple[Loop, Obstacle]]
-) -> ValueError:
-    """Returns the error of a step that no loop can run."""
-    reasons = " Or it ".join(
-        f"needs the {loop.name}, which {obstacle.text}"
-        for loop, obstacle in passed_over
-    )
-    advice = "For this cell, use"
-    if any(obstacle.kind == "draws" for _, obstacle in passed_over):
-        advice = "Pass deterministic=True if the cell has dropout, or use"
-    defaults = " and ".join(map(_default, options))
-    return ValueError(f"{shown(options)} of RNN {reasons} {advice} {defaults}.")
+    for loop in [] if reasons else candidates:
+        names = " or ".join(base.__name__ for base in loop.cells or ())
+        text = f"needs a cell derived from {names}, got {request.cell_name}."
+        reasons.append((loop.name, text))
+    needs = " Or it ".join(f"needs the {name}, which {text}" for name, text in reasons)
+    set_options = _set_options(options)
+    defaults = " and ".join(map(_default, set_options))
+    raise ValueError(f"{shown(set_options)} of RNN {needs} {advice} {defaults}.")
 
 
 def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
