@@ -51,6 +51,35 @@ def evaluate(equations: Iterable[Any], values: Values, rule: Rule = bind) -> Non
         values.update(zip(equation.outvars, results, strict=True))
 
 
+class Part(NamedTuple):
+    """Equations that are evaluated together, and results to read."""
+
+    equations: Sequence[Any]
+    results: Sequence[Atom]
+
+    @property
+    def operands(self) -> list[Variable]:
+        """The variables that the part reads, each once."""
+        computed = set(outvars(self.equations))
+        return [v for v in reads(self.equations, self.results) if v not in computed]
+
+    def __call__(self, values: Values) -> list[Array]:
+        """Returns the results; `values` has the variables that the part reads."""
+        values = dict(values)
+        evaluate(self.equations, values)
+        return read(values, self.results)
+
+    def of_all_steps(
+        self, invariant: Values, per_step: Values, steps: int
+    ) -> list[Array]:
+        """Returns the results of all steps, `(steps, ...)`, at once."""
+
+        def of_step(operands: list[Array]) -> list[Array]:
+            return self(invariant | dict(zip(per_step, operands, strict=True)))
+
+        return jax.vmap(of_step, axis_size=steps)(list(per_step.values()))
+
+
 class Equations(NamedTuple):
     """A function without inner calls.
 
@@ -174,23 +203,6 @@ def _open(jaxpr: Any) -> Any:
 
 def _is_jaxpr(value: Any) -> bool:
     return hasattr(value, "eqns")
-
-
-def evaluate_all_steps(
-    equations: Iterable[Any],
-    invariant: Values,
-    per_step: Values,
-    steps: int,
-    results: Sequence[Atom],
-) -> list[Array]:
-    """Returns results of the equations of a step, `(steps, ...)`, all at once."""
-
-    def evaluate_step(operands: list[Array]) -> list[Array]:
-        values = invariant | dict(zip(per_step, operands, strict=True))
-        evaluate(equations, values)
-        return read(values, results)
-
-    return jax.vmap(evaluate_step, axis_size=steps)(list(per_step.values()))
 
 
 def live_equations(

@@ -20,12 +20,12 @@ from jax import Array
 from rnncells.recurrence.gates_apart import split_gates
 from rnncells.recurrence.jaxprs import (
     Equations,
+    Part,
     Rule,
     Stages,
     Variable,
     bind,
     evaluate,
-    evaluate_all_steps,
     is_variable,
     live_equations,
     multiplies,
@@ -135,9 +135,9 @@ class SplitStep:
                 evaluate(items, per_step, rule)
                 continue
             equations = list(items)
-            results = outvars(equations)
-            values = evaluate_all_steps(equations, invariant, per_step, steps, results)
-            per_step |= dict(zip(results, values, strict=True))
+            part = Part(equations, outvars(equations))
+            values = part.of_all_steps(invariant, per_step, steps)
+            per_step |= zip(part.results, values, strict=True)
 
         def projected(operands: list[Array]) -> list[Array]:
             values = invariant | dict(zip(per_step, operands, strict=True))

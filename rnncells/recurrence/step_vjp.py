@@ -23,15 +23,14 @@ from jax import Array
 
 from rnncells.recurrence.jaxprs import (
     Equations,
+    Part,
     Values,
     Variable,
     evaluate,
-    evaluate_all_steps,
     is_variable,
     live_equations,
     multiplies,
     outvars,
-    read,
     reads,
     trace,
     variables,
@@ -63,21 +62,14 @@ class StepCotangents(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The equations of a VJP by when they are evaluated, and variables they share."""
+    """The equations of a VJP by when they are evaluated."""
 
-    once: Sequence[Any]
-    before: Sequence[Any]
-    loop: Sequence[Any]
-    after: Sequence[Any]
-    to_summands: Sequence[Any]  # evaluated after the loop, too
-    after_sums: Sequence[Any]  # from sums over time to `d_invariants`
-    summands: list[Variable]  # to sum over time
-    d_carry: list[Variable]
-    step_results: list[Variable]  # the leaves of `StepCotangents`
-    d_invariants: list[Variable | None]  # None for zeros
-    from_before: list[Variable]  # read by later parts
-    read_by_loop: list[Variable]
-    from_loop: list[Variable]  # read by later parts
+    once: Part  # results are not listed: later parts read all values
+    before: Part
+    loop: Part  # to the cotangent of the carry, and to what `after` and `terms` read
+    after: Part  # to the leaves of `StepCotangents`
+    terms: Part  # of each step, to be summed over time
+    sums: Part  # from sums of `terms` to the cotangents of invariants
 
 
 class StepVJP:
@@ -94,12 +86,22 @@ class StepVJP:
         invariants = weights.invariants, weights.products
         per_step = residuals, inexact(step.result[1])
         args = structs((invariants, per_step, inexact(residuals.carry)))
-        self._equations, (_, self._step_structs, d_invariants) = trace(
+        self._equations, (d_carry, cotangents, d_invariants) = trace(
             partial(_vjp, step), *args
         )
+        self._cotangents_tree = jax.tree.structure(cotangents)
         self._d_invariants_tree = jax.tree.structure(d_invariants)
-        count = len(jax.tree.leaves(self._step_structs))
-        self._parts = _split(self._equations, count)
+        stages, results = self._equations.stages(), iter(self._equations.results)
+        d_carry, step_results = (
+            [next(results) for _ in jax.tree.leaves(tree)]
+            for tree in (d_carry, cotangents)
+        )
+        # Cotangents of invariants: None for zeros.
+        self._d_invariants = [
+            v if is_variable(v) and stages[v] > WEIGHTS else None for v in results
+        ]
+        d_invariants = [v for v in self._d_invariants if v is not None]
+        self._parts = _split(self._equations, d_carry, step_results, d_invariants)
         tree: Any = jax.tree.structure(residuals)
         used, (_, leaves, _) = self._equations.use_counts(), self._equations.arguments
         self.reads = tree.unflatten([v in used for v in leaves[: tree.num_leaves]])
@@ -109,7 +111,7 @@ class StepVJP:
         leaves = jax.tree.leaves((weights.invariants, weights.products))
         arguments, *_ = self._equations.arguments
         values = dict(zip(arguments, leaves, strict=True)) | self._equations.constants
-        evaluate(self._parts.once, values)
+        evaluate(self._parts.once.equations, values)
         return values
 
     def over_time(
@@ -126,65 +128,60 @@ class StepVJP:
         Residuals that are not read are None. Returns the cotangents of the carry before
         the chunk, of its steps, and of invariants.
         """
-        parts, (_, arguments, d_new) = self._parts, self._equations.arguments
+        _, before, loop, after, terms, _ = self._parts
+        _, arguments, d_new = self._equations.arguments
         tree: Any = jax.tree.structure(self.reads)
         arrays = [*tree.flatten_up_to(residuals), *jax.tree.leaves(d_outputs)]
         pairs = zip(arguments, arrays, strict=True)
         per_step = {v: array for v, array in pairs if array is not None}
-
-        def all_steps(equations: Sequence[Any], results: list[Variable]) -> list[Array]:
-            return evaluate_all_steps(equations, invariants, per_step, steps, results)
+        values = before.of_all_steps(invariants, per_step, steps)
+        per_step |= zip(before.results, values, strict=True)
+        xs = {v: per_step[v] for v in loop.operands if v in per_step}
 
         def step(d_after: list[Array], x: list[Array]) -> tuple[list, list]:
             values = invariants | dict(zip(d_new, d_after, strict=True))
-            values |= zip(parts.read_by_loop, x, strict=True)
-            evaluate(parts.loop, values)
-            return read(values, parts.d_carry), read(values, parts.from_loop)
+            results = loop(values | dict(zip(xs, x, strict=True)))
+            return results[: len(d_new)], results[len(d_new) :]
 
-        values = all_steps(parts.before, parts.from_before)
-        per_step |= zip(parts.from_before, values, strict=True)
-        xs = read(per_step, parts.read_by_loop)
         length = None if xs else steps  # None, because time may be symbolic
         d_leaves, d_carry_tree = jax.tree.flatten(d_carry)
         d_leaves, ys = jax.lax.scan(
-            step, d_leaves, xs, length, reverse=True, unroll=unroll
+            step, d_leaves, list(xs.values()), length, reverse=True, unroll=unroll
         )
-        per_step |= zip(parts.from_loop, ys, strict=True)
-        cotangents = all_steps(parts.after, parts.step_results)
+        per_step |= zip(loop.results[len(d_new) :], ys, strict=True)
+        cotangents = after.of_all_steps(invariants, per_step, steps)
+        sums = _sums(terms, invariants, per_step, steps)
         return (
             jax.tree.unflatten(d_carry_tree, d_leaves),
-            jax.tree.unflatten(jax.tree.structure(self._step_structs), cotangents),
-            self._sums_over_time(invariants, per_step, steps),
+            jax.tree.unflatten(self._cotangents_tree, cotangents),
+            self._d_invariants_of(invariants, sums),
         )
 
-    def _sums_over_time(self, invariants: Values, per_step: Values, steps: int) -> Any:
-        """Returns the cotangents of `invariants`, summed over time; None for zeros."""
-        parts, xs = self._parts, list(per_step.values())
+    def _d_invariants_of(self, invariants: Values, sums: list[Array]) -> Any:
+        """Returns the cotangents of invariants from sums over time; None for zeros."""
+        values = invariants | dict(zip(self._parts.terms.results, sums, strict=True))
+        evaluate(self._parts.sums.equations, values)
+        leaves = [None if v is None else values[v] for v in self._d_invariants]
+        return jax.tree.unflatten(self._d_invariants_tree, leaves)
 
-        def terms_of(operands: list[Array]) -> list[Array]:
-            values = invariants | dict(zip(per_step, operands, strict=True))
-            evaluate(parts.to_summands, values)
-            return read(values, parts.summands)
 
-        def step(
-            totals: list[Array], operands: list[Array]
-        ) -> tuple[list[Array], None]:
-            terms = zip(totals, terms_of(operands), strict=True)
-            return [total + term.astype(total.dtype) for total, term in terms], None
+def _sums(terms: Part, invariants: Values, per_step: Values, steps: int) -> list[Array]:
+    """Returns the sums of terms over time."""
+    dtypes = [full_precision(v.aval.dtype) for v in terms.results]
+    if not any(map(multiplies, terms.equations)):
+        values = terms.of_all_steps(invariants, per_step, steps)
+        return [x.sum(0, dtype=dtype) for x, dtype in zip(values, dtypes, strict=True)]
 
-        dtypes = [full_precision(v.aval.dtype) for v in parts.summands]
-        if any(map(multiplies, parts.to_summands)):
-            # Of all steps at once, such terms would be as large as time x weights.
-            pairs = zip(parts.summands, dtypes, strict=True)
-            totals = [jnp.zeros(v.aval.shape, dtype) for v, dtype in pairs]
-            totals, _ = jax.lax.scan(step, totals, xs, None if xs else steps)
-        else:
-            pairs = zip(jax.vmap(terms_of, axis_size=steps)(xs), dtypes, strict=True)
-            totals = [term.sum(0, dtype=dtype) for term, dtype in pairs]
-        values = invariants | dict(zip(parts.summands, totals, strict=True))
-        evaluate(parts.after_sums, values)
-        sums = [None if v is None else values[v] for v in parts.d_invariants]
-        return jax.tree.unflatten(self._d_invariants_tree, sums)
+    # Of all steps at once, such terms would be as large as time x weights.
+    def add(totals: list[Array], x: list[Array]) -> tuple[list[Array], None]:
+        values = invariants | dict(zip(per_step, x, strict=True))
+        pairs = zip(totals, terms(values), strict=True)
+        return [total + term.astype(total.dtype) for total, term in pairs], None
+
+    pairs = zip(terms.results, dtypes, strict=True)
+    zeros = [jnp.zeros(v.aval.shape, dtype) for v, dtype in pairs]
+    xs = list(per_step.values())
+    return jax.lax.scan(add, zeros, xs, None if xs else steps)[0]
 
 
 def _vjp(
@@ -207,49 +204,46 @@ def _vjp(
     return d_carry, StepCotangents(d_z, d_values, lhs), d_invariants
 
 
-def _split(equations: Equations, count: int) -> _Parts:
-    """Returns the parts of a VJP; `count` is the number of its `step_results`."""
-    stages, results = equations.stages(), iter(equations.results)
-    d_new = equations.arguments[COTANGENTS]
-    d_carry = [next(results) for _ in d_new]
-    step_results = [next(results) for _ in range(count)]
-    d_invariants = [
-        v if is_variable(v) and stages[v] > WEIGHTS else None for v in results
-    ]
-    sums = [v for v in d_invariants if v is not None]
-    once, before, rest = (
+def _split(
+    equations: Equations,
+    d_carry: list[Variable],
+    step_results: list[Variable],
+    d_invariants: list[Variable],
+) -> _Parts:
+    stages, d_new = equations.stages(), equations.arguments[COTANGENTS]
+    once, before, of_cotangents = (
         [e for e in equations.equations if stages[e.outvars[0]] == stage]
         for stage in (WEIGHTS, LINEARIZATION, COTANGENTS)
     )
     # An array of one step is repeated in the loop, not read from one of all steps.
     repeats = [e for e in before if e.primitive.name == "broadcast_in_dim"]
-    loop, repeated = live_equations([*repeats, *rest], d_carry), set(outvars(repeats))
-    by_loop = [v for v in reads(loop, d_carry) if v not in repeated]
-    loop_outvars = {*outvars(loop), *d_new} - repeated
-    rest = [e for e in rest if loop_outvars.isdisjoint(e.outvars)]
-    after, to_sums = live_equations(rest, step_results), live_equations(rest, sums)
-    by_after = reads((*after, *to_sums), (*step_results, *sums))
-    shared, from_here = dict.fromkeys(by_loop + by_after), set(outvars(before))
-    summands, after_sums = _find_summands(to_sums, sums)
-    to_summands = live_equations(to_sums, summands)
+    repeated = set(outvars(repeats))
+    loop = live_equations([*repeats, *of_cotangents], d_carry)
+    computed_by_loop = {*outvars(loop), *d_new} - repeated
+    later = [e for e in of_cotangents if computed_by_loop.isdisjoint(e.outvars)]
+    after = live_equations(later, step_results)
+    to_sums = live_equations(later, d_invariants)
+    read_later = reads((*after, *to_sums), (*step_results, *d_invariants))
+    read_of_before = dict.fromkeys(Part(loop, d_carry).operands + read_later)
+    computed_before = set(outvars(before))
+    terms, sums = _split_sums(to_sums, d_invariants)
     return _Parts(
-        *(once, before, loop, after, to_summands, after_sums, summands),
-        *(d_carry, step_results, d_invariants),
-        from_before=[v for v in shared if v in from_here],
-        read_by_loop=[v for v in by_loop if stages[v] == LINEARIZATION],
-        from_loop=[v for v in by_after if v in loop_outvars],
+        Part(once, ()),
+        Part(before, [v for v in read_of_before if v in computed_before]),
+        Part(loop, [*d_carry, *(v for v in read_later if v in computed_by_loop)]),
+        Part(after, step_results),
+        terms,
+        sums,
     )
 
 
-def _find_summands(
-    equations: Sequence[Any], sums: list[Variable]
-) -> tuple[list[Variable], list[Any]]:
-    """Returns which variables to sum over time, and what gives `sums` of those.
+def _split_sums(equations: Sequence[Any], results: list[Variable]) -> tuple[Part, Part]:
+    """Splits equations whose results are summed over time: terms, what follows of sums.
 
     A sum over the batch that follows is then one of a sum over time: devices that have
     rows each exchange sums alone.
     """
-    summands = dict.fromkeys(sums)
+    summands = dict.fromkeys(results)
     after: list[Any] = []
     per_step: set[Variable] = set()
     for equation in reversed(equations):
@@ -261,4 +255,5 @@ def _find_summands(
             after.insert(0, equation)
         else:
             per_step |= set(variables(equation))
-    return list(summands), after
+    terms = Part(live_equations(equations, summands), list(summands))
+    return terms, Part(after, results)
