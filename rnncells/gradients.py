@@ -35,8 +35,7 @@ from rnncells._array_text import tree_text
 from rnncells._checks import check_count
 from rnncells.cells.carry import Carry
 from rnncells.cells.stacked import StackedCell
-from rnncells.recurrence.forward.blocks import BlockInfluence
-from rnncells.recurrence.forward.influence import Influence, local
+from rnncells.recurrence.forward.influence import BlockInfluence, Influence, local
 from rnncells.recurrence.forward.rows import RowStep, mark_carry
 from rnncells.recurrence.forward.uoro import RankOneInfluence
 

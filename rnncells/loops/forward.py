@@ -30,8 +30,9 @@ class ForwardLoop(Loop):
         (step, operands, constants), batch = row_problem(request)
         shared, reset_carry = request.function.consts
         shapes = structs((shared, batch.to_rows(reset_carry)))
-        steps, gradient = request.steps, request.option("gradient")
-        block, unroll, split_step = gradient.block(), request.unroll, request.split_step
+        gradient, steps = request.option("gradient"), request.steps
+        split_step, unroll = request.split_step, request.unroll
+        block = gradient.block()
 
         # JAX keeps this function, so it must not close over arrays of this trace.
         def values(
@@ -49,15 +50,10 @@ class ForwardLoop(Loop):
             last, outputs = engine_run(split_step, plan)
             return batch.to_rows(last), batch.to_rows(outputs, 1)
 
-        last, outputs = forward.run(
-            values,
-            step,
-            gradient.method,
-            split_time(steps, block) if block > 1 else (Segment(0, steps, 1),),
-            operands,
-            constants,
-            random_keys(request.rnn, batch),
-        )
+        segments = split_time(steps, block) if block > 1 else (Segment(0, steps, 1),)
+        recurrence = forward.ForwardRecurrence(values, step, gradient.method, segments)
+        keys = random_keys(request.rnn, batch)
+        last, outputs = forward.run(recurrence, operands, constants, keys)
         ys, _ = batch.from_rows(outputs, 1)
         return batch.from_rows(last), ys
 

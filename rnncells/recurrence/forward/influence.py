@@ -15,6 +15,13 @@ J that can be other than zero are known. A column of J, the influence of one par
 keeps only these: one number for an element-wise recurrence. `steps` keeps fewer, those
 reached in so many steps (SnAp-n, Menick et al., 2021).
 
+With blocks of time (Schmidhuber, 1992, "A fixed size storage O(n³) time complexity
+learning algorithm for fully recurrent continually running networks"), memory is that of
+one block. For a block from s to s', with J the influence before it::
+
+    dE/dθ = ∂E/∂θ + (∂E/∂s) J          by one backward pass through the block
+    J' = ∂s'/∂θ + (∂s'/∂s) J           by n backward passes
+
 Derivatives are taken by VJPs. Rows of D (or L) that have no column in common are taken
 in one VJP; they have the same color.
 """
@@ -31,8 +38,9 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells.recurrence import products
-from rnncells.recurrence.forward.rows import RowOperands, RowStep, join
+from rnncells.recurrence.forward.rows import RowOperands, RowStep, add_flat, join
 from rnncells.recurrence.forward.structure import color_rows
+from rnncells.recurrence.pytrees import combine, inexact, partition
 from rnncells.recurrence.split_step import SplitStep
 
 
@@ -103,6 +111,63 @@ class Influence:
         """Returns (∂E/∂s) J: the cotangents of θ and of the initial carry, flat."""
         pairs = zip(self.layouts, influence, strict=True)
         return [layout.vector_product(d_s, j) for layout, j in pairs]
+
+
+class BlockInfluence:
+    """The influence of one row at the border of a block: matrices of n rows."""
+
+    def __init__(self, step: RowStep) -> None:
+        self.step = step
+
+    def initial(self, s: Array) -> list[Array]:
+        sizes = [leaf.size for leaf in self.step.theta]
+        dtype = self.step.influence_dtype
+        zeros = [jnp.zeros((self.step.size, size), dtype) for size in sizes]
+        return [*zeros, jnp.eye(self.step.size, dtype=dtype)]
+
+    def advance(
+        self, influence: list[Array], row: RowOperands, d_outputs: ArrayTree
+    ) -> tuple[tuple, tuple]:
+        """Takes a block; see `run.advance_rows`, with a leading time axis of `x`."""
+        diff_x, nondiff_x = partition(row.x)
+
+        def block(theta: list[Array], s: Array, diff_x: ArrayTree) -> tuple:
+            def step(carry: tuple, x: ArrayTree) -> tuple[tuple, ArrayTree]:
+                s, nondiff_carry = carry
+                operands = RowOperands(theta, s, x, row.nondiff_consts, nondiff_carry)
+                *carry_after, output = self.step(operands)
+                return tuple(carry_after), inexact(output)
+
+            carry, xs = (s, row.nondiff_carry), combine(diff_x, nondiff_x)
+            (s, nondiff_carry), outputs = jax.lax.scan(step, carry, xs)
+            return (s, outputs), nondiff_carry
+
+        s = row.s
+        after: Array
+        nondiff_carry: ArrayTree
+        (after, _), vjp, nondiff_carry = jax.vjp(
+            block, row.theta, s, diff_x, has_aux=True
+        )
+        d_theta, d_s, d_x = vjp((jnp.zeros_like(after), d_outputs))
+        *through, d_initial = self.cotangents(influence, d_s)
+        d_theta = add_flat(d_theta, through)
+        none = jax.tree.map(jnp.zeros_like, d_outputs)
+        by_theta, by_s, _ = jax.vmap(lambda seed: vjp((seed, none)))(
+            jnp.eye(len(s), dtype=after.dtype)
+        )
+        immediate = [leaf.reshape(len(s), -1) for leaf in by_theta]
+        influence = [by_s @ j for j in influence]
+        influence[:-1] = map(jnp.add, influence, immediate)
+        influence = [j.astype(self.step.influence_dtype) for j in influence]
+        return (after, nondiff_carry, influence), (
+            d_theta,
+            d_initial.astype(s.dtype),
+            d_x,
+        )
+
+    def cotangents(self, influence: list[Array], d_s: Array) -> list[Array]:
+        """See `Influence.cotangents`."""
+        return [d_s @ j for j in influence]
 
 
 def local(step: RowStep) -> Callable:

@@ -3,7 +3,7 @@
 The values are those of any loop. For the gradient, the sequence runs once more from its
 first step, with the influence of the parameters beside the carry, so nothing is saved
 but the operands. The gradient of an input is that of the outputs of its own step, or of
-its own block (see blocks.py).
+its own block (`BlockInfluence`).
 """
 
 from collections.abc import Callable
@@ -46,68 +46,70 @@ class NondiffOperands(NamedTuple):
     x: ArrayTree
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+class ForwardRecurrence(NamedTuple):
+    """A recurrence, and how its gradient is formed."""
+
+    values: Callable  # `(operands, nondiff)` to the last carry and outputs
+    step: RowStep
+    method_of: Callable[[RowStep], Any]  # called for a gradient; see `Influence`
+    segments: tuple[Segment, ...]  # single steps, or the blocks of a `BlockInfluence`
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
 def run(
-    values: Callable,
-    step: RowStep,
-    method_of: Callable[[RowStep], Any],
-    segments: tuple[Segment, ...],
+    recurrence: ForwardRecurrence,
     operands: DiffOperands,
     nondiff: NondiffOperands,
     keys: tuple[Array, ...],
 ) -> tuple[ArrayTree, ArrayTree]:
-    """Returns `values(operands, nondiff)`, the last carry and the outputs.
+    """Returns the last carry, `(rows, ...)`, and the outputs, `(time, rows, ...)`.
 
-    Both have a leading axis of rows, the outputs after that of time. `method_of`
-    returns the method of a row, an `Influence`, a `RankOneInfluence` or a
-    `BlockInfluence`, and is called only for a gradient. `segments` are single steps, or
-    the blocks of a `BlockInfluence`; `keys` are raw random keys, `(rows, ...)`, of a
-    method that needs them.
+    `keys` are raw random keys, `(rows, ...)`, of a method that needs them.
     """
-    return values(operands, nondiff)
+    return recurrence.values(operands, nondiff)
 
 
-def _run_forward(*args: Any) -> tuple[tuple, tuple]:
-    return run(*args), args[4:]
+def _run_forward(
+    recurrence: ForwardRecurrence,
+    operands: DiffOperands,
+    nondiff: NondiffOperands,
+    keys: tuple[Array, ...],
+) -> tuple[tuple, tuple]:
+    return recurrence.values(operands, nondiff), (operands, nondiff, keys)
 
 
 def _run_backward(
-    values: Callable,
-    step: RowStep,
-    method_of: Callable,
-    segments: tuple[Segment, ...],
-    args: tuple[DiffOperands, NondiffOperands, tuple],
+    recurrence: ForwardRecurrence,
+    residuals: tuple[DiffOperands, NondiffOperands, tuple],
     d_results: tuple[ArrayTree, ArrayTree],
 ) -> tuple[DiffOperands, None, None]:
-    (operands, nondiff, keys), method = args, method_of(step)
+    operands, nondiff, keys = residuals
+    step, method = recurrence.step, recurrence.method_of(recurrence.step)
     d_carry, d_outputs = jax.tree.map(
         lambda d: None if d.dtype == jax.dtypes.float0 else d, d_results
     )
-    (*diff, xs), all_xs = operands, combine(operands.x, nondiff.x)
-    influence = jax.vmap(method.initial)(operands.s, *keys)
-
-    def add_to(totals: tuple, d_theta: list[Array], d_s: Array) -> tuple:
-        count = len(operands.shared)
-        shared = [d.sum(0, dtype=full_precision(d.dtype)) for d in d_theta[:count]]
-        return jax.tree.map(jnp.add, totals, (shared, d_theta[count:], d_s))
+    *diff, diff_xs = operands
+    xs = combine(diff_xs, nondiff.x)
 
     def block(steps: int, loop_state: tuple, _: None) -> tuple[tuple, None]:
         start, state, totals, d_xs = loop_state
-        x, d_ys = slice_time((all_xs, d_outputs), start, steps)
-        state, (d_theta, d_s, d_x) = advance_rows(
+        x, d_ys = slice_time((xs, d_outputs), start, steps)
+        state, (*terms, d_x) = advance_rows(
             step, method, operands, nondiff, state, x, d_ys
         )
-        totals, d_xs = add_to(totals, d_theta, d_s), write_time(d_xs, d_x, start)
-        return (start + steps, state, totals, d_xs), None
+        d_xs = write_time(d_xs, d_x, start)
+        return (start + steps, state, _add(totals, *terms), d_xs), None
 
+    influence = jax.vmap(method.initial)(operands.s, *keys)
+    state = operands.s, nondiff.carry, influence
+    totals = upcast(zeros(tuple(diff)))
     # A counter in the carry: numbers of steps as an operand would grow with time.
-    state, totals = (operands.s, nondiff.carry, influence), upcast(zeros(tuple(diff)))
-    loop_state = jnp.array(0), state, totals, zeros(structs(xs))
-    for _, blocks, steps in segments:
-        scanned: Any = partial(block, steps)
-        loop_state, _ = jax.lax.scan(scanned, loop_state, length=blocks)
+    loop_state = jnp.array(0), state, totals, zeros(structs(diff_xs))
+    for _, blocks, steps in recurrence.segments:
+        body: Any = partial(block, steps)
+        loop_state, _ = jax.lax.scan(body, loop_state, length=blocks)
     _, state, totals, d_xs = loop_state
-    totals = add_to(totals, *_last_cotangents(step, method, state, d_carry))
+    totals = _add(totals, *_last_cotangents(step, method, state, d_carry))
     d_shared, d_per_row, d_s = jax.tree.map(
         lambda d, x: d.astype(x.dtype), totals, tuple(diff)
     )
@@ -115,6 +117,13 @@ def _run_backward(
 
 
 run.defvjp(_run_forward, _run_backward)
+
+
+def _add(totals: tuple, d_theta: list[Array], d_s: Array) -> tuple:
+    """Adds cotangents of each row; those that all rows share are summed."""
+    count = len(totals[0])
+    d_shared = [d.sum(0, dtype=full_precision(d.dtype)) for d in d_theta[:count]]
+    return jax.tree.map(jnp.add, totals, (d_shared, d_theta[count:], d_s))
 
 
 def advance_rows(
@@ -137,9 +146,10 @@ def advance_rows(
     def of_row(
         consts: tuple, state: tuple, x: ArrayTree, d_outputs: ArrayTree
     ) -> tuple[tuple, tuple, ArrayTree]:
-        (per_row, nondiff_row), (s, rest, influence) = consts, state
-        theta, consts = [*operands.shared, *per_row], (nondiff.shared, nondiff_row)
-        row = RowOperands(theta, s, x, consts, rest)
+        per_row, nondiff_row = consts
+        s, nondiff_carry, influence = state
+        theta = [*operands.shared, *per_row]
+        row = RowOperands(theta, s, x, (nondiff.shared, nondiff_row), nondiff_carry)
         advance = getattr(method, "advance", partial(_one_step, step, method))
         state, (*sums, d_x) = advance(influence, row, d_outputs)
         return state, tuple(sums), d_x
@@ -159,7 +169,8 @@ def _one_step(
 ) -> tuple[tuple, tuple]:
     """Takes one step of a row; time is a leading axis of size 1."""
     x, d_output = jax.tree.map(lambda leaf: leaf[0], (row.x, d_outputs))
-    row, (diff_x, nondiff_x) = row._replace(x=x), partition(x)
+    row = row._replace(x=x)
+    diff_x, nondiff_x = partition(x)
 
     def output(
         theta: list[Array], s: Array, tap: Array, diff_x: ArrayTree
@@ -182,9 +193,9 @@ def _one_step(
     *through, d_initial = through
     d_initial = d_initial.astype(row.s.dtype)
     d_theta = add_flat(d_theta, through)
-    s, rest, _ = step(row)
+    s, nondiff_carry, _ = step(row)
     d_x = jax.tree.map(lambda leaf: leaf[None], d_x)
-    return (s, rest, influence), (d_theta, d_initial, d_x)
+    return (s, nondiff_carry, influence), (d_theta, d_initial, d_x)
 
 
 def _last_cotangents(
@@ -193,8 +204,8 @@ def _last_cotangents(
     """Returns the cotangents of θ and of the initial carry from those of the last."""
 
     def of_row(state: tuple, d_carry: ArrayTree) -> tuple[list[Array], Array]:
-        s, rest, influence = state
-        _, vjp = jax.vjp(lambda s: inexact(step.carry(s, rest)), s)
+        s, nondiff_carry, influence = state
+        _, vjp = jax.vjp(lambda s: inexact(step.carry(s, nondiff_carry)), s)
         (d_s,) = vjp(d_carry)
         *of_theta, initial = method.cotangents(influence, d_s)
         pairs = zip(of_theta, step.theta, strict=True)
