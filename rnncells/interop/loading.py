@@ -5,6 +5,7 @@
 
 import keyword
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -73,28 +74,23 @@ def load(
             arrays[name] = array.astype(dtype)
     width = _features_in(cells[0], arrays)
     like = template(layer, width or 1)
-
-    def expected_shapes(like: Params) -> Shapes:
-        return shapes(jax.eval_shape(lambda variables: _arrays(cells, variables), like))
-
-    expected = expected_shapes(like)
+    to_arrays = partial(_arrays, cells, is_loading=True)
+    expected = shapes(jax.eval_shape(to_arrays, like))
     if width is None:
         # Sizes that depend on the unknown width of the inputs may have any value.
-        wider = expected_shapes(template(layer, 2))
+        wider = shapes(jax.eval_shape(to_arrays, template(layer, 2)))
         expected = {
             name: tuple(n if n == m else None for n, m in zip(shape, wider[name]))
             for name, shape in expected.items()
         }
     check_arrays(source, arrays, expected)
-    variables = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
-    for part in cells:
-        blocks: Arrays = {}
-        for name, names in part.arrays.items():
-            blocks |= _unstacked(names, arrays[name], part.place.cell)
-        gates = _params_at(variables, part.place)
-        for gate, params in _params(part.form, blocks).items():
-            gates[gate] = gates[gate] | params
-    chex.assert_trees_all_equal_structs(variables, like)
+    wide = jnp.result_type(*arrays.values())
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide), like)
+    # Apart from offsets, the map to arrays permutes numbers: its transpose inverts it.
+    offsets, transpose = jax.vjp(to_arrays, zeros)
+    (variables,) = transpose(
+        {name: jnp.asarray(arrays[name], wide) - offsets[name] for name in offsets}
+    )
     return jax.tree.map(lambda leaf, to: jnp.asarray(leaf, to.dtype), variables, like)
 
 
@@ -247,124 +243,74 @@ def _features_in(part: Part, arrays: Arrays) -> int | None:
     return (columns if blocks == "W.T" else rows) or None
 
 
-def _arrays(cells: list[Part], variables: Params) -> Arrays:
-    """Returns the parameters of all cells as another library's arrays."""
+def _arrays(cells: list[Part], variables: Params, is_loading: bool = False) -> Arrays:
+    """Returns the parameters of all cells as another library's arrays.
+
+    Two biases of theirs, of which only the sum counts, are our bias and 0. If
+    `is_loading`, both are our bias, so that the transpose of this map adds them.
+    """
     arrays = {}
     for part in cells:
-        params = _by_gate(part.form, _params_at(variables, part.place))
-        params = _in_convention(part.form, params, 1)
+        params = variables["params"]
+        for name in part.place.path:
+            params = params[name]
+        params = _in_convention(part.form, params, is_loading)
         for name, blocks in part.arrays.items():
-            arrays[name] = _stacked(blocks, part, params)
+            arrays[name] = _stacked(blocks, part.form, params, is_loading)
     return arrays
 
 
-def _params_at(variables: Params, place: Place) -> Params:
-    params = variables["params"]
-    for name in place.path:
-        params = params[name]
-    return params
-
-
-def _stacked(blocks: str, part: Part, params: Params) -> chex.Array:
+def _stacked(blocks: str, form: Form, params: Params, is_loading: bool) -> chex.Array:
     """Returns the other library's array that is made of some blocks; see `table`."""
     if blocks.endswith(".T"):
-        return _block(blocks.removesuffix(".T"), part, params).T
-    arrays = [_block(block, part, params) for block in blocks.split()]
+        return _block(blocks.removesuffix(".T"), form, params, is_loading).T
+    arrays = [_block(block, form, params, is_loading) for block in blocks.split()]
     return arrays[0] if len(arrays) == 1 else jnp.vstack(arrays)
 
 
-def _unstacked(blocks: str, array: chex.Array, cell: nn.Module) -> Arrays:
-    """Returns the blocks in an array, by name: the inverse of `_stacked`."""
-    if blocks.endswith(".T"):
-        return {blocks.removesuffix(".T"): array.T}
-    if blocks == "W U":
-        return {"W": array[: -cell.features], "U": array[-cell.features :]}
-    names = blocks.split()
-    return dict(zip(names, array if len(names) > 1 else [array], strict=True))
-
-
-def _leaves_of(block: str, form: Form) -> list[tuple[str, str]]:
-    """Returns gate and name of the parameters that are side by side in a block."""
-    if block in ("W", "U"):
-        side = "i" if block == "W" else "h"
-        return [(gate, "kernel") for gate in form.gate_names(side)]
-    if block == "P":
-        return [("hr", "kernel")]
-    if block == "b_hn":
-        return [("hn", "bias")]
-    gates = form.gate_names(form.bias_side)
-    if block == "b_h":
-        gates = ["hn" if gate == "in" else gate for gate in gates]
-    return [(gate, "bias") for gate in gates]
-
-
-def _block(block: str, part: Part, params: Params) -> chex.Array:
+def _block(block: str, form: Form, params: Params, is_loading: bool) -> chex.Array:
     """Returns a block of one cell's parameters; see `table`."""
-    arrays = [
-        # Two biases count as their sum, except for those of n.
-        jnp.zeros_like(params[gate][name])
-        if block == "b_h" and gate != "hn"
-        else params[gate][name]
-        for gate, name in _leaves_of(block, part.form)
-    ]
-    return jnp.concatenate(arrays, -1)
+    if block in ("W", "U"):
+        gates = form.gate_names("i" if block == "W" else "h")
+        return jnp.concatenate([params[gate]["kernel"] for gate in gates], -1)
+    if block == "P":
+        return params["hr"]["kernel"]
+    if block == "b_hn":
+        return params["hn"]["bias"]
+    gates = form.gate_names(form.bias_side)
+    biases = [params[gate]["bias"] for gate in gates]
+    if block == "b_h":
+        biases = [x if is_loading else jnp.zeros_like(x) for x in biases]
+        if "in" in gates:
+            biases[gates.index("in")] = params["hn"]["bias"]
+    return jnp.concatenate(biases, -1)
 
 
-def _params(form: Form, blocks: Arrays) -> Params:
-    """Returns one cell's parameters from its blocks: the inverse of `_block`."""
-    params: Params = {}
-    for block, array in blocks.items():
-        leaves = _leaves_of(block, form)
-        for (gate, name), leaf in zip(leaves, jnp.split(array, len(leaves), -1)):
-            arrays: Any = params.setdefault(gate, {})
-            arrays[name] = arrays[name] + leaf if name in arrays else leaf
-    return _side_by_side(form, _in_convention(form, params, -1))
+def _in_convention(form: Form, params: Params, is_loading: bool) -> Params:
+    """Returns one cell's parameters by gate, with another library's signs and offsets.
 
-
-def _by_gate(form: Form, params: Params) -> Params:
-    """Returns one cell's parameters by gate, if the cell has all gates side by side.
-
-    The biases of inputs and of states are added, because only their sum matters.
+    A cell that has all gates side by side has two biases for each.
     """
-    if not form.side_by_side:
-        return params
-    bias = params["ih"]["bias"] + params["hh"]["bias"]
-    sides: Any = {
-        "i": {"kernel": params["ih"]["kernel"], "bias": bias},
-        "h": {"kernel": params["hh"]["kernel"]},
-    }
-    gates = form.side_by_side
-    return {
-        side + gate: {
-            name: jnp.split(array, len(gates), -1)[k] for name, array in arrays.items()
+    if gates := form.side_by_side:
+        bias = params["ih"]["bias"]
+        if not is_loading:
+            bias += params["hh"]["bias"]
+        sides: Any = {
+            "i": {"kernel": params["ih"]["kernel"], "bias": bias},
+            "h": {"kernel": params["hh"]["kernel"]},
         }
-        for side, arrays in sides.items()
-        for k, gate in enumerate(gates)
-    }
-
-
-def _side_by_side(form: Form, params: Params) -> Params:
-    """Returns the parameters of a cell with all gates side by side, from its gates."""
-    if not form.side_by_side:
-        return params
-
-    def joined(side: str) -> Arrays:
-        gates = [params[side + gate] for gate in form.side_by_side]
-        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays, -1), *gates)
-
-    return {"ih": joined("i"), "hh": joined("h")}
-
-
-def _in_convention(form: Form, params: Params, sign: int) -> Params:
-    """Returns one cell's parameters with the signs and offsets of another library.
-
-    `sign` is 1 from ours to the other library's, -1 back.
-    """
+        params = {
+            side + gate: {
+                name: jnp.split(x, len(gates), -1)[k] for name, x in arrays.items()
+            }
+            for side, arrays in sides.items()
+            for k, gate in enumerate(gates)
+        }
     for gate in form.negated:
         for name in (f"i{gate}", f"h{gate}"):
             params = params | {name: jax.tree.map(jnp.negative, params[name])}
     for gate, offset in form.offsets.items():
         name = form.bias_side + gate
-        bias = params[name]["bias"] + sign * offset
+        bias = params[name]["bias"] + offset
         params = params | {name: params[name] | {"bias": bias}}
     return params
