@@ -49,7 +49,6 @@ def with_zeros(
     pairs = {"d_carry": (d_carry, carry)}
     if isinstance(carry, tuple | list):
         d_carry = (None, None) if d_carry is None else d_carry
-        check_pair("d_carry", d_carry)
         parts = zip(d_carry, carry, strict=True)
         pairs = {f"d_carry[{k}]": pair for k, pair in enumerate(parts)}
     pairs[output_name] = d_output, output
@@ -61,22 +60,30 @@ def with_zeros(
         )
     for name, (d, like) in pairs.items():
         if d is not None:
-            check_shape(name, d, jnp.shape(like))
+            check_shapes(name, d, jnp.shape(like))
     return [jnp.zeros_like(like) if d is None else d for d, like in pairs.values()]
 
 
 def check_step(
     params: Params, carry: Any, x: Any, gates: Sequence[str], is_pair: bool = False
 ) -> None:
-    """Raises ValueError unless the arguments of a step with these gates fit."""
-    if is_pair:
-        check_pair("carry", carry)
-    arrays: Sequence[Any] = carry if is_pair else (carry,)
-    batch, inputs = check_features(x, *arrays)
-    features = arrays[0].shape[-1]
-    if is_pair:
-        check_shape("carry[1]", arrays[1], (*batch, features))
-    check_params(params, inputs, features, dict.fromkeys(gates, features))
+    """Raises ValueError unless the arguments of a step with these gates fit.
+
+    All gates and all arrays of the carry have the same width.
+    """
+    state, inputs = step_shapes(carry, x)
+    check_shapes("carry", carry, [state, state] if is_pair else state)
+    check_params(params, inputs, state[-1], dict.fromkeys(gates, state[-1]))
+
+
+def step_shapes(carry: Any, x: Any) -> tuple[tuple[int, ...], int]:
+    """Returns the shape that a state has, and the number of features of the input."""
+    first = jax.tree.leaves(carry)[0]
+    for name, array in (("x", x), ("carry", first)):
+        if not jnp.ndim(array):
+            raise ValueError(f"`{name}` must be (*batch, features), got the shape ().")
+    *batch, inputs = jnp.shape(x)
+    return (*batch, jnp.shape(first)[-1]), inputs
 
 
 def check_params(
@@ -86,52 +93,33 @@ def check_params(
 
     `widths` has the number of units of each gate, by its letter.
     """
-    shapes = {f"i{gate}": (inputs, width) for gate, width in widths.items()}
-    shapes |= {f"h{gate}": (units, width) for gate, width in widths.items()}
-    check_names(params, list(shapes))
-    for name, shape in shapes.items():
-        path = f"params['{name}']"
-        check_shape(f"{path}['kernel']", params[name]["kernel"], shape)
-        if "bias" in params[name]:
-            check_shape(f"{path}['bias']", params[name]["bias"], shape[1:])
+    expected = {
+        side + gate: {"kernel": (size, width), "bias": (width,)}
+        for side, size in (("i", inputs), ("h", units))
+        for gate, width in widths.items()
+    }
+    check_shapes("params", params, expected)
 
 
-def check_names(params: Params, names: list[str]) -> None:
-    """Raises ValueError unless the parameters are those of the named gates."""
-    if sorted(params) != sorted(names):
-        raise ValueError(f"`params` must have {sorted(names)}, got {sorted(params)}.")
-    for name, gate in params.items():
-        has_names = isinstance(gate, Mapping)
-        if not has_names or not {"kernel"} <= set(gate) <= {"kernel", "bias"}:
+def check_shapes(name: str, tree: Any, expected: Any) -> None:
+    """Raises ValueError unless arrays have the `expected` shapes.
+
+    `expected` is a shape, a list of shapes for a pair, or a dictionary, in which the
+    key `bias` is optional.
+    """
+    if isinstance(expected, tuple):
+        if jnp.shape(tree) != expected:
             raise ValueError(
-                f"`params['{name}']` must have a kernel and may have a bias, got "
-                f"{sorted(gate) if has_names else type(gate).__name__}."
+                f"`{name}` must have the shape {expected}, got {jnp.shape(tree)}."
             )
-
-
-def check_features(x: Any, *carry: Any) -> tuple[tuple[int, ...], int]:
-    """Returns the batch axes of the carry, and the number of features of the input."""
-    for name, array in [("x", x), *(("carry", leaf) for leaf in carry)]:
-        if not getattr(array, "shape", ()):
-            is_array = hasattr(array, "shape")
-            got = "the shape ()" if is_array else f"a {type(array).__name__}"
-            raise ValueError(f"`{name}` must be (*batch, features), got {got}.")
-    batch = jnp.shape(carry[0])[:-1]
-    check_shape("x", x, (*batch, jnp.shape(x)[-1]))
-    return batch, jnp.shape(x)[-1]
-
-
-def check_pair(name: str, pair: Any) -> None:
-    """Raises ValueError unless a value is a pair."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise ValueError(
-            f"`{name}` must be a pair of arrays, got {jax.tree.map(jnp.shape, pair)}."
-        )
-
-
-def check_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    """Raises ValueError unless an array has a shape."""
-    if jnp.shape(array) != shape:
-        raise ValueError(
-            f"`{name}` must have the shape {shape}, got {jnp.shape(array)}."
-        )
+        return
+    if isinstance(expected, list):
+        if not isinstance(tree, tuple | list) or len(tree) != len(expected):
+            shapes = jax.tree.map(jnp.shape, tree)
+            raise ValueError(f"`{name}` must be a pair of arrays, got {shapes}.")
+        tree, expected = dict(enumerate(tree)), dict(enumerate(expected))
+    names = [*tree] if isinstance(tree, Mapping) else type(tree).__name__
+    if not expected.keys() - {"bias"} <= {*names} <= expected.keys():
+        raise ValueError(f"`{name}` must have {[*expected]}, got {names}.")
+    for key in names:
+        check_shapes(f"{name}[{key!r}]", tree[key], expected[key])

@@ -55,12 +55,10 @@ from rnncells.reference.gates import (
     Params,
     affine,
     back,
-    check_features,
-    check_names,
-    check_pair,
     check_params,
-    check_shape,
+    check_shapes,
     d_gates,
+    step_shapes,
     with_zeros,
 )
 
@@ -165,18 +163,16 @@ def _parts(d_y: Array, s: Array, gate: Array) -> list[Array]:
 
 
 def _check_step(params: Params, carry: State, x: Array) -> None:
-    check_pair("carry", carry)
-    batch, inputs = check_features(x, *carry)
-    check_names(params, ["ii", "ig", "io", "hi", "hg", "ho"])
-    features, units = carry[0].shape[-1], carry[1].shape[-1]
-    shape = jnp.shape(params["ii"]["kernel"])
+    state, inputs = step_shapes(carry, x)
+    features = state[-1]
+    shape = jnp.shape(params.get("ii", {}).get("kernel", 0))
     blocks = shape[1] if len(shape) == 2 else 0
     if not blocks or features % blocks:
         raise ValueError(
             "`params['ii']['kernel']` must be (features_in, blocks), where blocks "
             f"divides the {features} cells, got the shape {shape}."
         )
-    if units != features:
-        check_shape("carry[1]", carry[1], (*batch, features + 2 * blocks))
-    widths = {"i": blocks, "g": features, "o": blocks}
-    check_params(params, inputs, units, widths)
+    feeds_gates = jnp.shape(carry[-1]) != state
+    units = features + 2 * blocks * feeds_gates
+    check_shapes("carry", carry, [state, (*state[:-1], units)])
+    check_params(params, inputs, units, {"i": blocks, "g": features, "o": blocks})
