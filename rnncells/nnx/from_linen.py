@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from rnncells.interop.loading import (
     shapes,
     without_nnx_spelling,
 )
+from rnncells.layers.states import LSTMStates
 from rnncells.nnx.construction import (
     bound,
     drawn_streams,
@@ -37,7 +38,6 @@ from rnncells.nnx.construction import (
     signature,
     step_shapes,
 )
-from rnncells.nnx.listed import listed
 from rnncells.nnx.parameters import (
     PARAMS,
     Variables,
@@ -110,8 +110,8 @@ class FromLinen(nnx.Module):
             first = (linen.__doc__ or "").partition("\n")[0]
             name = f"{linen.__module__}.{linen.__name__}"
             cls.__doc__ = (
-                f"{first}\n\nThe NNX class of `{name}`, whose documentation has the "
-                "equations and fields; see `rnncells.nnx.FromLinen`.\n"
+                f"{first}\n\nThe NNX class of `{name}`.\nIts documentation has the "
+                "equations and fields; see also `rnncells.nnx.FromLinen`.\n"
             )
         for name in sorted({*dir(linen)} - {*dir(nn.Module)} - _INNER):
             is_field = name in linen.__dataclass_fields__
@@ -132,7 +132,7 @@ class FromLinen(nnx.Module):
             is_list = isinstance(value, list | tuple) and has_modules(value)
             setattr(self, field, nnx.List(value) if is_list else frozen(value))
         if not hasattr(self, "in_features"):
-            widths = (getattr(c, "in_features", None) for _, c in self._children())
+            widths = (getattr(c, "in_features", None) for c in self._children.values())
             self.in_features = next((n for n in widths if n is not None), None)
         streams = self._own_streams(rngs if is_converted else None)
         if streams and getattr(self, "deterministic", True) is None:
@@ -233,8 +233,7 @@ class FromLinen(nnx.Module):
     def _initial(self, rngs: nnx.Rngs | None) -> Variables:
         """Returns the initial variables of this module, without its children's."""
         linen, variables, key = self.linen, self.variables, jax.random.key(0)
-        children = {name for name, _ in self._children()}
-        shapes = self._step_shapes()
+        children, shapes = self._children.keys(), self._step_shapes()
         structs = [
             jax.eval_shape(partial(initial_variables, linen, shape), key, variables)
             for shape in shapes
@@ -261,7 +260,7 @@ class FromLinen(nnx.Module):
 
     def _step_shapes(self) -> list[tuple[int, ...]]:
         """Returns shapes that one step of input can have; empty: unknown."""
-        children = [child for _, child in self._children()]
+        children = self._children.values()
         if not children and self.in_features is not None:
             return step_shapes(self.linen, self.in_features)
         for child in children:
@@ -288,7 +287,7 @@ class FromLinen(nnx.Module):
             result, updates = result
             self._update(updates)
         # An attribute that `nnx.tabulate` sets.
-        return listed(result) if hasattr(self, "_nnx_tabulate_id") else result
+        return _listed(result) if hasattr(self, "_nnx_tabulate_id") else result
 
     def _keys(self, deterministic: bool | None, rngs: Rngs) -> dict[str, Array]:
         """Returns a key for each random stream that a call needs."""
@@ -324,7 +323,7 @@ class FromLinen(nnx.Module):
         `rngs` are those of a converted module, whose draws are not known.
         """
         of_children = {PARAMS}
-        for _, child in self._children():
+        for child in self._children.values():
             of_children |= {*declared_streams(_linen(child, {}))}
         streams = {*declared_streams(self.linen)}
         if rngs is not None and _declares_no_streams(self):
@@ -333,20 +332,18 @@ class FromLinen(nnx.Module):
         of_cell = {getattr(self, "rng_collection", PARAMS)} - {PARAMS}
         return sorted((streams - of_children) | of_cell)
 
-    def _children(self) -> Iterator[tuple[str, nnx.Module]]:
-        """Yields the modules in the fields, by the names that linen gives them."""
-        for children in self._children_by_field():
-            yield from children
+    @property
+    def _children(self) -> dict[str, nnx.Module]:
+        """The modules in the fields, by the names that linen gives them."""
+        return {n: child for field in self._by_field() for n, child in field.items()}
 
-    def _children_by_field(self) -> Iterator[list[tuple[str, nnx.Module]]]:
+    def _by_field(self) -> Iterator[dict[str, nnx.Module]]:
         for field in self.linen_class.__dataclass_fields__:
             value = getattr(self, field, None)
             items = {field: value}
             if isinstance(value, nnx.List):
                 items = {f"{field}_{k}": item for k, item in enumerate(value)}
-            modules = [(n, v) for n, v in items.items() if isinstance(v, nnx.Module)]
-            if modules:
-                yield modules
+            yield {n: v for n, v in items.items() if isinstance(v, nnx.Module)}
 
     def _placed(
         self, path: tuple[str, ...] = (), seen: set[int] | None = None
@@ -357,9 +354,9 @@ class FromLinen(nnx.Module):
         all modules of a field before those inside them.
         """
         seen = set() if seen is None else seen
-        for children in self._children_by_field():
+        for field in self._by_field():
             placed = []
-            for name, child in children:
+            for name, child in field.items():
                 if id(child) not in seen:
                     seen.add(id(child))
                     placed.append(((*path, name), child))
@@ -370,7 +367,7 @@ class FromLinen(nnx.Module):
 
     def _update(self, variables: Mapping[str, Any]) -> None:
         """Writes arrays of linen's collections into this module and its children."""
-        children = dict(self._children())
+        children = self._children
         for collection, tree in variables.items():
             rest = {name: v for name, v in tree.items() if name not in children}
             set_variables(self, {collection: rest})
@@ -480,6 +477,25 @@ def _forwarded(linen: type[nn.Module], name: str) -> Any:
     method.__name__, first = name, (member.__doc__ or "").partition("\n")[0]
     method.__doc__ = f"{first}\n\nSee `{linen.__module__}.{linen.__name__}.{name}`."
     return method
+
+
+class ListedStates(LSTMStates):
+    """States whose paths in a pytree are numbers, as `nnx.tabulate` needs them."""
+
+
+def _unlisted(_: None, arrays: Iterable[Array]) -> ListedStates:
+    return ListedStates(*arrays)
+
+
+jax.tree_util.register_pytree_node(ListedStates, lambda x: (tuple(x), None), _unlisted)
+
+
+def _listed(result: Any) -> Any:
+    return jax.tree.map(
+        lambda x: ListedStates(*x) if isinstance(x, LSTMStates) else x,
+        result,
+        is_leaf=lambda x: isinstance(x, LSTMStates),
+    )
 
 
 def _advice(name: str, error: InvalidRngError) -> str:
