@@ -120,9 +120,27 @@ def values_and_gradients(function, *arguments):
         return sum(term.real + term.imag for term in terms), outputs
 
     positions = tuple(range(len(arguments)))
-    gradient = jax.value_and_grad(mixed, positions, has_aux=True)
+    gradient = jax.value_and_grad(mixed, positions, has_aux=True, allow_int=True)
     (_, outputs), gradients = jax.jit(gradient)(*arguments)
-    return outputs, gradients
+    return outputs, jax.tree.map(
+        lambda g: None if g.dtype == jax.dtypes.float0 else g, gradients
+    )
+
+
+def assert_equals_the_plain_loop(
+    rnn, params, inputs, carry=None, tolerance=1e-12, **options
+):
+    """Compares the values and gradients of a layer with those in the plain loop."""
+    plain = rnn.clone(implementation="scan", memory="full", projection="auto")
+
+    def run(layer, params, inputs, carry):
+        return layer.apply(params, inputs, initial_carry=carry, **options)
+
+    actual, expected = (
+        values_and_gradients(partial(run, layer), params, inputs, carry)
+        for layer in (rnn, plain)
+    )
+    assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def under_cell(params):

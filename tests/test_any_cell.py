@@ -11,6 +11,7 @@ from cases import (
     CELLS,
     assert_close,
     assert_equal,
+    assert_equals_the_plain_loop,
     each_cell,
     jit_apply,
     random_like,
@@ -18,6 +19,7 @@ from cases import (
 )
 from levels import by_level
 from sequences import LENGTHS, MASK, ROWS, STEPS, WAYS, run
+from user_cells import FlaxCell
 
 import rnncells
 from rnncells.loops.request import StepRequest
@@ -27,14 +29,8 @@ FEATURES_IN, FEATURES, HEADS = 3, 4, 2
 dense = partial(nn.Dense, FEATURES, param_dtype=jnp.float64)
 
 
-class UserCell(nn.Module):
-    """The base of the cells below; the state is `(*batch, features)`."""
-
-    num_feature_axes = 1
-
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        return jnp.zeros((*input_shape[:-1], FEATURES))
+class UserCell(FlaxCell):
+    """The base of the cells below."""
 
     @nn.compact
     def __call__(self, h, x):
@@ -245,35 +241,13 @@ def setting(name, rng):
     return rnn, params, x
 
 
-def gradient(rnn, params, x, **options):
-    def loss(params, x):
-        y = rnn.apply(params, x, **options)
-        return sum(jnp.sum(jnp.sin(leaf + 1)) for leaf in jax.tree.leaves(y))
-
-    return jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x)
-
-
-def assert_equals_the_plain_loop(name, rng, **ways):
-    rnn, params, x = setting(name, rng)
-    plain = rnn.clone(implementation="scan")
-    # `memory` raises unless the fast loop runs.
-    projection = rnncells.Chunk(3) if ways else "auto"
-    fast = rnn.clone(memory="recompute", projection=projection)
-    actual, expected = (gradient(layer, params, x, **ways) for layer in (fast, plain))
-    assert_close(actual, expected, rtol=1e-11, atol=1e-11)
-
-
 @each_any_cell
 def test_any_cell_equals_the_plain_loop(name, rng, float64):
-    assert_equals_the_plain_loop(
-        name, rng, **(WAYS["lengths+resets"] if "flax" in name else {})
-    )
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", [name for name in ANY_CELLS if "flax" not in name])
-def test_lengths_and_resets_of_any_cell_equal_the_plain_loop(name, rng, float64):
-    assert_equals_the_plain_loop(name, rng, **WAYS["lengths+resets"])
+    rnn, params, x = setting(name, rng)
+    # `memory` raises unless the fast loop runs.
+    fast = rnn.clone(memory="recompute", projection=rnncells.Chunk(3))
+    ways = WAYS["lengths+resets"]
+    assert_equals_the_plain_loop(fast, params, x, tolerance=1e-11, **ways)
 
 
 @pytest.mark.parametrize("name", by_level(ANY_CELLS, len(ANY_CELLS), 2))
@@ -284,50 +258,6 @@ def test_products_with_weights_are_found(name, rng, float64):
     request = partial(StepRequest, carry=(carry, None), xs=StepInputs(steps))
     split = rnn.apply(params, method=lambda rnn: request(rnn).split_step)
     assert len(split.products) == ANY_CELLS[name][1]
-
-
-class VectorGate(UserCell):
-    """Without a batch, its product is of two vectors: a number."""
-
-    @nn.compact
-    def __call__(self, h, x):
-        weight = self.param("w", nn.initializers.normal(), (FEATURES,), jnp.float64)
-        h = h * nn.sigmoid(h @ weight + x.sum()) + dense()(x)
-        return h, h
-
-
-def test_product_of_vectors_equals_the_plain_loop(rng, float64):
-    x = jnp.asarray(rng.standard_normal((STEPS, FEATURES_IN)))
-    plain = rnncells.RNN(VectorGate(), implementation="scan")
-    params = random_params(rng, plain, x)
-    fast = plain.clone(implementation="auto")
-    actual, expected = (
-        jax.jit(jax.value_and_grad(lambda p, f=layer: f.apply(p, x).sum()))(params)
-        for layer in (fast, plain)
-    )
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-
-
-class Sum(UserCell):
-    """Its gradient reads no residuals; it has no output."""
-
-    @nn.compact
-    def __call__(self, h, x):
-        return h + dense()(x), None
-
-
-@pytest.mark.parametrize("memory", ["full", "sqrt"])
-def test_gradient_that_reads_no_residuals_equals_the_plain_loop(memory, rng, float64):
-    x = jnp.asarray(rng.standard_normal((ROWS, STEPS, FEATURES_IN)))
-    plain = rnncells.RNN(Sum(), implementation="scan", return_carry=True)
-    params = random_params(rng, plain, x)
-    options = {"memory": memory, "projection": rnncells.Chunk(3)}
-    fast = plain.clone(implementation="auto", **options)
-    actual, expected = (
-        jax.jit(jax.grad(lambda p, f=layer: jnp.sum(f.apply(p, x)[0] ** 2)))(params)
-        for layer in (fast, plain)
-    )
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_step_is_traced_once_forward_and_once_for_a_gradient(rng):

@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import BATCH, TIME, assert_close, random_like, random_params
+from cases import (
+    BATCH,
+    TIME,
+    assert_close,
+    random_like,
+    random_params,
+    values_and_gradients,
+)
 from equations.parts import affine, arrays, sigmoid
 from levels import by_level
 from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS
@@ -38,15 +45,12 @@ def test_convolution_equals_flax(rng, float64):
         param_dtype=float,
     )
     x = jnp.asarray(rng.standard_normal((BATCH, TIME, FEATURES)))
-    params = random_params(rng, conv, x)["params"]
+    params = random_params(rng, conv, x)
 
-    def loss(apply):
-        return jax.value_and_grad(lambda p, x: jnp.sum(jnp.sin(apply(p, x))), (0, 1))
+    def run(params, x):
+        return rnncells.RNN(cell).apply({"params": {"cell": params["params"]}}, x)
 
-    rnn = rnncells.RNN(cell)
-    found = loss(lambda p, x: rnn.apply({"params": {"cell": p}}, x))
-    expected = loss(lambda p, x: conv.apply({"params": p}, x))
-    found, expected = (jax.jit(of)(params, x) for of in (found, expected))
+    found, expected = (values_and_gradients(f, params, x) for f in (run, conv.apply))
     assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 

@@ -260,13 +260,17 @@ STEPPED = {
         rnncells.GRUCell(4), learn_initial_carry=True, padded_outputs="zero"
     ),
     "LSTM": rnncells.LSTM(4, num_layers=2, learn_states=True),
+    "LSTM-projected": rnncells.LSTM(4, num_layers=2, proj_features=2),
+    "GRU": rnncells.GRU(4, reset_after=False),
     "Stack": rnncells.Stack(
         [rnncells.LSTM(4), nn.Dense(6), rnncells.RNN(rnncells.GRUCell(5))]
     ),
 }
 
 
-@pytest.mark.parametrize("name", by_level(STEPPED, ["RNN", "learned", "Stack"]))
+@pytest.mark.parametrize(
+    "name", by_level(STEPPED, ["LSTM-projected", "RNN", "learned", "Stack"])
+)
 def test_steps_with_masks_and_resets_equal_the_sequence(name, x, rng):
     layer = STEPPED[name]
     params = params_of(layer, x)

@@ -306,23 +306,3 @@ def test_own_cell_with_parts_of_other_dtypes(rng, key):
     step = jax.jit(cell.apply)
     _, expected = python_loop(step, inner, start, inputs.swapaxes(0, 1))
     assert_close(y[0], expected[0].swapaxes(0, 1))
-
-
-@each_cell()
-def test_wrong_carries_raise(name, rng):
-    cell, params, carry, x = random_setting(CELLS[name], rng, *ROWS)
-    carry = jax.device_get(carry)
-    wrong = {
-        "too wide": jax.tree.map(lambda leaf: np.repeat(leaf, 2, -1), carry),
-        "without batch": jax.tree.map(lambda leaf: leaf[0], carry),
-        "other batch": jax.tree.map(lambda leaf: leaf[:1], carry),
-        "too few parts": jax.tree.leaves(carry)[0][:, :1],
-        "a list": [*jax.tree.leaves(carry)],
-    }
-    for reason, given in wrong.items():
-        with pytest.raises(ValueError, match="`carry` of .* must have shapes"):
-            cell.apply(params, given, x)
-            pytest.fail(reason)
-    integers = jax.tree.map(lambda leaf: leaf.real.astype(int), carry)
-    with pytest.raises(TypeError, match="must be floating or complex, got int"):
-        cell.apply(params, integers, x)

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import assert_close
+from cases import assert_close, values_and_gradients
 from flax import nnx
 from levels import by_level
+from user_cells import FlaxCell
 
 import rnncells
 import rnncells.nnx as rnx
@@ -22,15 +23,8 @@ MASK = np.random.default_rng(0).random((FEATURES, FEATURES)) > 0.4
 RATE = 0.7
 
 
-class UserCell(nn.Module):
+class UserCell(FlaxCell):
     """The base of the cells below."""
-
-    features: int = FEATURES
-    num_feature_axes = 1
-
-    @nn.nowrap
-    def initialize_carry(self, key, input_shape):
-        return jnp.zeros((*input_shape[:-1], self.features))
 
     @nn.compact
     def __call__(self, h, x):
@@ -59,12 +53,14 @@ class HasConstants(UserCell):
         return (rate.value * h) @ (weight * mask.value)
 
 
-def gradient(layer, variables, **options):
-    def loss(params):
-        y = layer.apply({**variables, "params": params}, X, **options)
-        return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(y))
+def outcome(layer, variables):
+    """Returns the values of a layer, and the gradients of its parameters."""
+    constants = {name: tree for name, tree in variables.items() if name != "params"}
 
-    return jax.jit(jax.value_and_grad(loss))(variables["params"])
+    def run(params):
+        return layer.apply({"params": params, **constants}, X)
+
+    return values_and_gradients(run, variables["params"])
 
 
 class Model(nn.Module):
@@ -110,7 +106,7 @@ def test_collections_that_a_cell_reads_are_constants(name):
     variables, expected = layer.init(KEY, X), plain.init(KEY, X)
     assert variables.keys() == {"params", "rates", "masks"}
     assert_close(variables["params"], expected["params"])
-    assert_close(gradient(layer, variables), gradient(plain, expected), rtol=1e-4)
+    assert_close(outcome(layer, variables), outcome(plain, expected), rtol=1e-4)
     y = jax.jit(plain.apply)(expected, X)
     for mutable in (["masks"], True):
         again, written = layer.apply(variables, X, mutable=mutable)

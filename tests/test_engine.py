@@ -7,7 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, CELLS, assert_close, level_of, random_like, random_params
+from cases import (
+    ALL_CELLS,
+    CELLS,
+    assert_close,
+    level_of,
+    random_like,
+    random_params,
+    values_and_gradients,
+)
 from levels import by_level
 from sequences import ROWS, STEPS, WAYS
 from user_cells import USER_CELLS
@@ -79,23 +87,14 @@ def loss(rnn, params, inputs, weights, **arguments):
     return sum(jnp.sum(jnp.sin(w * leaf)) for w, leaf in zip(weights, leaves))
 
 
-def value_and_gradients(rnn, params, inputs, carry, fresh=None, **arguments):
-    def of(params, inputs, carry, fresh):
-        resets = {} if fresh is None else {"reset_carry": fresh}
-        return loss(
-            rnn,
-            *(params, inputs, [1.1, 0.7, 1.3, 0.9, 0.5]),
-            initial_carry=carry,
-            **resets,
-            **arguments,
-        )
+def outcome(rnn, params, inputs, carry, fresh=None, **arguments):
+    """Returns the values of a layer, and the gradients of all of its arguments."""
 
-    positions = tuple(range(3 + (fresh is not None)))
-    gradient = jax.value_and_grad(of, positions, allow_int=True)
-    value, gradients = jax.jit(gradient)(params, inputs, carry, fresh)
-    return value, jax.tree.map(
-        lambda g: None if g.dtype == jax.dtypes.float0 else g, gradients
-    )
+    def run(params, inputs, carry, fresh):
+        carries = {"initial_carry": carry, "reset_carry": fresh}
+        return rnn.apply(params, inputs, **carries, **arguments)
+
+    return values_and_gradients(run, params, inputs, carry, fresh)
 
 
 def setting(make, input_shape, rng, steps=STEPS, **options):
@@ -117,9 +116,10 @@ def all_ways(make, input_shape):
 
     They are NumPy arrays, which tests on one device and on several share.
     """
-    rnn, *at = setting(make, input_shape, np.random.default_rng(7))
+    rng = np.random.default_rng(7)
+    rnn, *at = setting(make, input_shape, rng, padded_outputs="hold")
     plain, at = rnn.clone(implementation="scan"), jax.device_get(at)
-    return rnn, at, jax.device_get(value_and_gradients(plain, *at, **WAYS["all"]))
+    return rnn, at, jax.device_get(outcome(plain, *at, **WAYS["all"]))
 
 
 @pytest.mark.parametrize("make, input_shape, policies", list(float64_cells()))
@@ -127,7 +127,7 @@ def test_every_cell_equals_the_plain_loop(make, input_shape, policies, float64):
     rnn, at, expected = all_ways(make, input_shape)
     for memory in policies:
         fast = rnn.clone(memory=memory, projection=Chunk(4))
-        actual = value_and_gradients(fast, *at, **WAYS["all"])
+        actual = outcome(fast, *at, **WAYS["all"])
         assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -145,7 +145,7 @@ def many_weights(width):
     params, *at = jax.device_get(at)
     at = jax.tree.map(lambda leaf: 0.1 * leaf, params), *at
     plain = rnn.clone(implementation="scan")
-    return rnn, at, jax.device_get(value_and_gradients(plain, *at))
+    return rnn, at, jax.device_get(outcome(plain, *at))
 
 
 @pytest.mark.default
@@ -157,7 +157,7 @@ def test_many_weights_and_few_rows_equal_the_plain_loop(devices, float64):
     kernel_bytes = width * 4 * width * np.dtype(float).itemsize
     assert kernel_bytes >= affine._MUCH_TO_PACK and ROWS <= affine._FEW_ROWS
     rnn, at, expected = many_weights(width)
-    actual = value_and_gradients(rnn, *at)
+    actual = outcome(rnn, *at)
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -166,7 +166,7 @@ def plain(name):
     """Returns a layer, its arguments, values and gradients of the plain loop."""
     rng = np.random.default_rng(7)
     rnn, *at, _ = float64_setting(name, rng, steps=CHOICES_STEPS)
-    return rnn, at, value_and_gradients(rnn.clone(implementation="scan"), *at)
+    return rnn, at, outcome(rnn.clone(implementation="scan"), *at)
 
 
 @pytest.mark.parametrize(
@@ -178,40 +178,7 @@ def plain(name):
 )
 def test_memory_and_projection_equal_the_plain_loop(name, choice, float64):
     rnn, at, expected = plain(name)
-    actual = value_and_gradients(rnn.clone(**CHOICES[choice]), *at)
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-
-
-# Lengths, masks and resets with `padded_outputs`; then `reverse` and `memory`. The
-# test of every cell runs all ways together, and test_flax_parity.py has lengths alone.
-FORWARD, REVERSE = (False, "full"), (True, "sqrt")
-SEQUENCES = [
-    (way, padded, *direction)
-    for way in WAYS
-    for padded in ("run", "hold", "zero")
-    for direction in (FORWARD, REVERSE)
-]
-
-
-@pytest.mark.parametrize(
-    "way, padded_outputs, reverse, memory",
-    by_level(SEQUENCES, [("all", "hold", *FORWARD)]),
-)
-def test_lengths_masks_and_resets_equal_the_plain_loop(
-    way, padded_outputs, reverse, memory, rng, float64
-):
-    rnn, params, inputs, carry, fresh = float64_setting(
-        "GRUCell", rng, padded_outputs=padded_outputs
-    )
-    fresh = fresh if "resets" in WAYS[way] else None
-    run = partial(
-        value_and_gradients,
-        **{"params": params, "inputs": inputs, "carry": carry, "fresh": fresh},
-        **{"reverse": reverse, "keep_order": True, "return_all_carries": reverse},
-        **WAYS[way],
-    )
-    expected = run(rnn.clone(implementation="scan"))
-    actual = run(rnn.clone(memory=memory))
+    actual = outcome(rnn.clone(**CHOICES[choice]), *at)
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 

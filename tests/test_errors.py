@@ -730,6 +730,16 @@ VALUE_ERRORS = {
     r"`teacher_forcing_rate` of `decode` must be in \[0, 1\], got": lambda: force(1.5),
     "`targets` of `decode` must be like": lambda: decode(targets=jnp.ones((2, 7, 4))),
     "`decode` of RNN needs `reverse=False`": lambda: decode(gru(reverse=True), steps=3),
+    "`forget_gate` of MLSTMCell must be one of": lambda: rnncells.MLSTMCell(
+        4, forget_gate="tanh"
+    ),
+    "`pooling` of QRNNCell must be one of": lambda: rnncells.QRNNCell(4, pooling="max"),
+    "min_radius < max_radius <= 1, got 0.9 and 0.8": lambda: LRUCell(
+        4, min_radius=0.9, max_radius=0.8
+    ),
+    "as many features as the cell, 4, got 3": lambda: RNN(rnncells.RGLRUCell(4)).init(
+        KEY, X
+    ),
     "`kernel` of `ir` must have": lambda: gru().apply(params_of(RNN(GRUCell(5))), X),
     "`deterministic` of LSTM must be True or False with dropout": dropout_layers,
 }

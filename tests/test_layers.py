@@ -157,20 +157,6 @@ def test_two_batch_axes_equal_one_of_all_rows(rng):
     assert_close(y, jax.tree.map(lambda e, own: e.reshape(own.shape), expected, y))
 
 
-@pytest.mark.parametrize("name", by_level(LAYERS, ["LSTM-projected"]))
-def test_steps_equal_the_sequence(name, rng, float64):
-    """In a scan, for which `initialize_carry` stands for no states."""
-    layer, params, x, states = setting(rng, LAYERS[name], num_layers=2)
-    step = partial(layer.apply, params, method="step")
-    scanned = jax.jit(partial(jax.lax.scan, step))
-    zeros = layer.initialize_carry(KEY, x[:, 0])
-    for start in (states, zeros):
-        y, last = jax.jit(layer.apply)(params, x, start)
-        carry, ys = scanned(start, np.swapaxes(x, 0, 1))
-        assert_close((carry, ys.swapaxes(0, 1)), (last, y), rtol=1e-12, atol=1e-14)
-    assert_equal(jax.jit(step)(None, x[:, 0]), jax.jit(step)(zeros, x[:, 0]))
-
-
 class RandomStates(rnncells.MultiLayerRNN):
     @nn.nowrap
     def cell(self):
@@ -355,28 +341,8 @@ def test_layers_can_be_static_arguments(rng):
         assert layer == layer.clone()
 
 
-@pytest.mark.default
-def test_padding_of_a_stack_reaches_no_gradient(rng):
-    """Layers of Flax have no mask for it."""
-    stack = rnncells.Stack([nn.Dense(5), nn.LayerNorm(), rnncells.GRUCell(4)])
-    x = inputs_of(rng, ROWS, STEPS)
-    params = random_params(rng, stack, x)
-    valid = MASK & (np.arange(STEPS) < LENGTHS[:, None])
-
-    @jax.jit
-    def gradient(x):
-        def loss(params):
-            y = stack.apply(params, x, seq_lengths=LENGTHS, mask=MASK)
-            return jnp.sum(jnp.where(valid[..., None], y, 0) ** 2)
-
-        return jax.grad(loss)(params)
-
-    expected = gradient(jnp.where(valid[..., None], x, 0))
-    for value in (jnp.nan, jnp.inf):
-        assert_close(gradient(jnp.where(valid[..., None], x, value)), expected)
-
-
 MIXING = {
+    "Dense": nn.Dense(5),
     "BatchNorm": nn.BatchNorm(use_running_average=False),
     "GroupNorm": nn.GroupNorm(2),
     "InstanceNorm": nn.InstanceNorm(),
@@ -389,8 +355,8 @@ MIXING = {
 
 
 @pytest.mark.default
-def test_padding_does_not_count_in_layers_that_see_other_steps(rng):
-    """They compute what they do for each row alone, without its padding."""
+def test_padding_does_not_count_in_layers_of_flax(rng):
+    """They compute what they do for each row alone, and have finite gradients."""
     lengths, width = (5, 0, 3), 4
     x = rng.standard_normal((3, 5, width)).astype(np.float32)
     valid = np.arange(7) < np.array(lengths)[:, None]

@@ -112,29 +112,6 @@ def test_initial_eigenvalues_are_on_the_ring(key):
     assert 0.5 <= a.min() < 0.52 and 0.88 < a.max() < 0.901
 
 
-def test_wrong_arguments_raise():
-    wrong = {
-        "`forget_gate` of MLSTMCell must be one of": lambda: rnncells.MLSTMCell(
-            4, forget_gate="tanh"
-        ),
-        "`pooling` of QRNNCell must be one of": lambda: rnncells.QRNNCell(
-            4, pooling="max"
-        ),
-        "`num_heads` of DeltaNetCell must divide `features` 4, got 3": lambda: (
-            rnncells.DeltaNetCell(4, num_heads=3)
-        ),
-        "min_radius < max_radius <= 1, got 0.9 and 0.8": lambda: rnncells.LRUCell(
-            4, min_radius=0.9, max_radius=0.8
-        ),
-        "as many features as the cell, 4, got 3": lambda: rnncells.RGLRUCell(4).init(
-            jax.random.key(0), jnp.zeros(4), jnp.zeros(3)
-        ),
-    }
-    for message, make in wrong.items():
-        with pytest.raises(ValueError, match=message):
-            make()
-
-
 def test_first_step_is_finite_for_gates_of_any_size():
     """An empty memory has no scale, so a small input gate does not underflow."""
     rnn, x = rnncells.RNN(rnncells.SLSTMCell(2)), jnp.ones((BATCH, TIME, 3))

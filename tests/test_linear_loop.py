@@ -7,7 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, assert_close, random_like, random_params
+from cases import (
+    ALL_CELLS,
+    assert_close,
+    random_like,
+    random_params,
+    values_and_gradients,
+)
 from levels import by_level, pairwise
 
 import rnncells
@@ -97,15 +103,13 @@ def test_linear_loop_equals_the_plain_loop(row, rng, float64):
     fixed = {k: v for k, v in call.items() if "carry" not in k}
     carried = {k: v for k, v in call.items() if "carry" in k}
 
-    def outcome(rnn, params, inputs, carried):
-        result = rnn.apply(params, inputs, **fixed, **carried)
-        leaves = jax.tree.leaves(result)
-        mixed = [jnp.sum(jnp.sin((k + 1) * leaf)) for k, leaf in enumerate(leaves)]
-        return sum(term.real + term.imag for term in mixed), result
+    def run(rnn, params, inputs, carried):
+        return rnn.apply(params, inputs, **fixed, **carried)
 
-    gradient = jax.value_and_grad(outcome, (1, 2, 3), has_aux=True)
-    run = jax.jit(gradient, static_argnums=0)
-    found, expected = (run(rnn, params, inputs, carried) for rnn in (linear, plain))
+    found, expected = (
+        values_and_gradients(partial(run, rnn), params, inputs, carried)
+        for rnn in (linear, plain)
+    )
     assert_close(found, expected, rtol=1e-11, atol=1e-11)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
 

@@ -8,6 +8,17 @@ from flax.typing import Dtype
 import rnncells
 
 
+class FlaxCell(nn.Module):
+    """The base of cells as Flax asks for them; the state is `(*batch, features)`."""
+
+    features: int = 4
+    num_feature_axes = 1
+
+    @nn.nowrap
+    def initialize_carry(self, rng, input_shape):
+        return jnp.zeros((*input_shape[:-1], self.features))
+
+
 class OwnCell(rnncells.RNNCellBase):
     """A cell that others replace members of."""
 
