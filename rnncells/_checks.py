@@ -3,8 +3,8 @@
 import functools
 import inspect
 import operator
-from collections.abc import Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +12,52 @@ import numpy as np
 from flax.errors import InvalidRngError
 from flax.typing import Initializer
 
+# The least values of fields that are counts; of the others it is 1.
+_LEAST = {"input_dims": 0, "kernel_size": 2}
 
-def check_bool_fields(module: Any) -> None:
-    """Raises TypeError unless the fields that are annotated as bools are bools."""
+
+def check_fields(module: Any) -> None:
+    """Raises an error unless the fields of a module fit their annotations.
+
+    Fields that a user's subclass declares are the user's to check.
+    """
     cls: Any = type(module)
-    flags = {name: getattr(module, name) for name in typed_fields(cls, bool)}
-    for name in typed_fields(cls, bool | None):
-        if getattr(module, name) is not None:
-            flags[name] = getattr(module, name)
-    check_bools(cls.__name__, **flags)
+    name = cls.__name__
+    for field, kind in _field_types(cls).items():
+        value = getattr(module, field)
+        if field == "features":
+            check_features(module)
+        if value is None and type(None) in get_args(kind):
+            continue
+        if kind in (bool, bool | None):
+            check_bools(name, **{field: value})
+        elif kind in (int, int | None):
+            check_count(name, field, value, _LEAST.get(field, 1))
+        elif kind == Initializer:
+            _check_initializer(name, field, value)
+        elif get_origin(kind) is Literal:
+            check_choice(name, field, value, kind)
+        elif get_origin(kind) is Callable and not callable(value):
+            raise TypeError(
+                f"`{field}` of {name} must be a function, got {value!r}. The width of "
+                "the inputs is not an argument: cells read it from the inputs."
+            )
+        elif field in ("dtype", "param_dtype"):
+            _check_dtype(name, field, value)
+
+
+@functools.cache
+def _field_types(cls: type) -> dict[str, Any]:
+    """Returns the annotations of the fields that classes of rnncells declare."""
+    types: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("rnncells."):
+            types |= inspect.get_annotations(base)
+    fields = cls.__dataclass_fields__  # type: ignore[attr-defined]
+    known = {name: kind for name, kind in types.items() if name in fields}
+    # These mean the same in all cells.
+    meant = ("features", "dtype", "param_dtype")
+    return dict.fromkeys((name for name in meant if hasattr(cls, name)), Any) | known
 
 
 def check_bools(owner: str, **flags: Any) -> None:
@@ -36,55 +73,33 @@ def check_bools(owner: str, **flags: Any) -> None:
             raise TypeError(f"`{name}` of {owner} must be a bool, got {value!r}.{hint}")
 
 
-@functools.cache
-def typed_fields(cls: type, annotation: Any) -> list[str]:
-    """Returns the fields that classes of rnncells declare with a type, in order.
-
-    Fields that a user's subclass declares are the user's to check.
-    """
-    types: dict[str, Any] = {}
-    for base in reversed(cls.__mro__):
-        if base.__module__.startswith("rnncells."):
-            types |= inspect.get_annotations(base)
-    return [name for name, kind in types.items() if kind == annotation]
-
-
-def check_dtypes(module: Any) -> None:
-    """Raises TypeError unless `dtype` and `param_dtype` are floating or complex."""
-    for field in ("dtype", "param_dtype"):
-        dtype = getattr(module, field, None)
-        if dtype is None:
-            continue
-        got, hint = repr(dtype), " Write jnp.bfloat16, for example."
-        try:
-            got, hint = str(jnp.dtype(dtype)), ""
-        except TypeError:  # such as "bf16"
-            pass
-        if hint or not jnp.issubdtype(jnp.dtype(dtype), jnp.inexact):
-            raise TypeError(
-                f"`{field}` of {type(module).__name__} must be floating or complex, "
-                f"got {got}.{hint}"
-            )
+def _check_dtype(name: str, field: str, dtype: Any) -> None:
+    """Raises TypeError unless a dtype is floating or complex."""
+    got, hint = repr(dtype), " Write jnp.bfloat16, for example."
+    try:
+        got, hint = str(jnp.dtype(dtype)), ""
+    except TypeError:  # such as "bf16"
+        pass
+    if hint or not jnp.issubdtype(jnp.dtype(dtype), jnp.inexact):
+        raise TypeError(
+            f"`{field}` of {name} must be floating or complex, got {got}.{hint}"
+        )
 
 
-def check_initializers(module: Any) -> None:
-    """Raises TypeError unless the fields of initializers are initializers."""
-    cls: Any = type(module)
-    for name in typed_fields(cls, Initializer):
-        init = getattr(module, name)
-        start = f"`{name}` of {type(module).__name__} must be an initializer"
-        if not callable(init):
-            raise TypeError(
-                f"{start}, such as jax.nn.initializers.glorot_uniform(), got {init!r}."
-            )
-        if _makes_initializers(init):
-            name = init.__name__
-            raise TypeError(f"{start}, got {name}. Call it: {name}().")
-        if hasattr(init, "gates") and "bias" not in name:
-            raise TypeError(
-                f"{start} of matrices, got a PerGateInit, such as `forget_gate` and "
-                "`chrono` return. It is for `bias_init`."
-            )
+def _check_initializer(name: str, field: str, init: Any) -> None:
+    """Raises TypeError unless a field is an initializer."""
+    start = f"`{field}` of {name} must be an initializer"
+    if not callable(init):
+        raise TypeError(
+            f"{start}, such as jax.nn.initializers.glorot_uniform(), got {init!r}."
+        )
+    if _makes_initializers(init):
+        raise TypeError(f"{start}, got {init.__name__}. Call it: {init.__name__}().")
+    if hasattr(init, "gates") and "bias" not in field:
+        raise TypeError(
+            f"{start} of matrices, got a PerGateInit, such as `forget_gate` and "
+            "`chrono` return. It is for `bias_init`."
+        )
 
 
 def _makes_initializers(function: Any) -> bool:
@@ -99,10 +114,16 @@ def _makes_initializers(function: Any) -> bool:
     return is_known and "key" not in inspect.signature(function).parameters
 
 
-def check_features(name: str, features: Any, hint: str = "") -> None:
+def check_features(module: Any) -> None:
     """Raises an error unless the field `features` is a count, or None."""
+    name, features, hint = type(module).__name__, module.features, ""
     if features is None:
         return
+    if hasattr(module, "gate_fn"):
+        hint = (
+            " Up to Flax 0.6.11, the first argument of a cell was `gate_fn`: "
+            f"write {name}(features, gate_fn=...)."
+        )
     try:
         is_count = not isinstance(features, bool) and operator.index(features) > 0
     except TypeError as error:

@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
+from typing import Literal, get_args, get_origin
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import CELLS
 from flax.errors import (
     CallCompactUnboundModuleError,
     InvalidRngError,
@@ -377,7 +379,7 @@ TYPE_ERRORS = {
     "LSTM returns .* the next layer": lambda: init(nn.Sequential([lstm(), nn.tanh])),
     "`cell` of RNN .* got a list. Make one cell": lambda: RNN([GRUCell(4), GRUCell(5)]),
     "`inputs` must be an array of": lambda: gru().init(KEY, np.array([[["a", "b"]]])),
-    "`kernel_size` of ConvLSTMCell must have ints": lambda: ConvLSTMCell(4, (3.0, 3)),
+    "`kernel_size` of ConvLSTMCell must be an int": lambda: ConvLSTMCell(4, (3.0, 3)),
     "MultiLayerRNN must be an int": lambda: MultiLayerRNN(GRUCell(4), num_layers=2),
     "LSTM takes one positional argument, `features`, got": lambda: LSTM(3, 4, 2),
     "got a PackedSequence of PyTorch. Convert it with": lambda: run(Batch()),
@@ -430,7 +432,6 @@ TYPE_ERRORS = {
     ),
     r"`run` of Echo must return \(carry, outputs\), got": lambda: init(Stack([Echo()])),
     "a layer that is called with `reverse`": lambda: Bidirectional(LSTM(4), LSTM(4)),
-    "`merge_fn` of Bidirectional": lambda: Bidirectional(gru(), gru(), merge_fn="sum"),
     "`deterministic` of `drop` in SetUpCell is False, but the call has": lambda: RNN(
         SetUpCell(4, deterministic=False)
     ).init(KEYS, X, deterministic=True),
@@ -586,7 +587,6 @@ VALUE_ERRORS = {
     "A step takes the carry, and then": lambda: step(gru(), STEP, jnp.zeros((2, 4))),
     "`proj_features` of LSTM must be less than": lambda: lstm(proj_features=4),
     r"`dropout` of LSTM must be in \[0, 1\), got 1.0": lambda: lstm(dropout=1.0),
-    "`nonlinearity` of ElmanRNN must be one": lambda: ElmanRNN(4, nonlinearity="gelu"),
     "`step` of LSTM needs `bidirectional=False`, got True": lambda: apply(
         None, STEP, layer=lstm(bidirectional=True), method="step"
     ),
@@ -656,14 +656,13 @@ VALUE_ERRORS = {
     "`longest` of chrono must be at least 3": lambda: initializers.chrono(2),
     "`features` of pytorch must be at least": lambda: initializers.pytorch(0),
     "must divide `features` 6, got 4": lambda: GRUCell(6, num_heads=4),
-    "`num_heads` of LSTMCell must be at least 1": lambda: LSTMCell(6, num_heads=0),
-    "`kind` of XLSTMBlock must be one of": lambda: XLSTMBlock(8, "lstm"),
     "`num_heads` of XLSTMBlock must divide": lambda: XLSTMBlock(8, num_heads=3),
     "`block_size` of XLSTMBlock must divide": lambda: XLSTMBlock(8, block_size=5),
     "inputs of GriffinBlock must have its width, 8": lambda: init(GriffinBlock(8)),
-    "`kernel_size` of CausalConvCell must be at": lambda: CausalConvCell(8, 1),
     "inputs of CausalConvCell must have as many": lambda: init(RNN(CausalConvCell(8))),
-    "`strides` must have one": lambda: ConvLSTMCell(4, (3, 3), strides=(2,)),
+    "`strides` of ConvLSTMCell must have one": lambda: ConvLSTMCell(
+        4, (3, 3), strides=(2,)
+    ),
     "`rate` of DropConnectCell must be in": lambda: DropConnectCell(LSTMCell(4), 1.0),
     r"\[0, 4\] .* got 5 of sequence 1": lambda: packing.plan([2, 5], 4),
     r"one axis, got \(1, 1\)": lambda: packing.plan([[2]], 4),
@@ -730,10 +729,6 @@ VALUE_ERRORS = {
     r"`teacher_forcing_rate` of `decode` must be in \[0, 1\], got": lambda: force(1.5),
     "`targets` of `decode` must be like": lambda: decode(targets=jnp.ones((2, 7, 4))),
     "`decode` of RNN needs `reverse=False`": lambda: decode(gru(reverse=True), steps=3),
-    "`forget_gate` of MLSTMCell must be one of": lambda: rnncells.MLSTMCell(
-        4, forget_gate="tanh"
-    ),
-    "`pooling` of QRNNCell must be one of": lambda: rnncells.QRNNCell(4, pooling="max"),
     "min_radius < max_radius <= 1, got 0.9 and 0.8": lambda: LRUCell(
         4, min_radius=0.9, max_radius=0.8
     ),
@@ -873,6 +868,25 @@ def test_constructors_of_users_keep_their_arguments():
     assert "num_layers" in inspect.signature(rnncells.MultiLayerRNN).parameters
     with pytest.raises(TypeError, match="batch_first"):
         OwnArguments(4, 2, batch_first=True)
+
+
+MODULES = [case.make() for case in CELLS.values()]
+MODULES += [gru(), lstm(), ElmanRNN(4), Bidirectional(gru(), gru()), Stack([gru()])]
+MODULES += [XLSTMBlock(8), GriffinBlock(8)]
+WRONG = {bool: 2, int: -1, Initializer: "zeros", Literal: "other", Callable: "tanh"}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: type(module).__name__)
+def test_fields_are_checked_by_their_annotations(module):
+    for cls in type(module).__mro__:
+        if not cls.__module__.startswith("rnncells"):
+            continue
+        for field, kind in inspect.get_annotations(cls).items():
+            options = get_args(kind) if type(None) in get_args(kind) else ()
+            kinds = kind, get_origin(kind), *options
+            for wrong in (WRONG[kind] for kind in WRONG if kind in kinds):
+                with pytest.raises((TypeError, ValueError), match=f"`{field}` of"):
+                    module.clone(**{field: wrong})
 
 
 def test_fields_of_a_users_class_are_not_checked():

@@ -29,7 +29,7 @@ from rnncells.cells.checks import (
     check_carry_arguments,
     check_carry_shape,
     check_carry_shapes,
-    check_fields,
+    check_cell_fields,
     check_not_states,
     check_set_up,
     check_stepped,
@@ -93,7 +93,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         super().__init_subclass__(**options)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        check_cell_fields(self)
         super().__post_init__()
 
     @property

@@ -6,7 +6,6 @@ from chex import ArrayTree
 from flax.typing import Initializer
 from jax import Array
 
-from rnncells._checks import check_count
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import CellFields
 from rnncells.cells.parameters import param
@@ -52,10 +51,6 @@ class CausalConvCell(CellFields):
     kernel_init: Initializer = nn.initializers.lecun_normal()
     bias_init: Initializer = nn.initializers.zeros_init()
     use_bias: bool = True
-
-    def __post_init__(self) -> None:
-        check_count("CausalConvCell", "kernel_size", self.kernel_size, least=2)
-        super().__post_init__()
 
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.kernel_size - 1, self.features)

@@ -6,61 +6,26 @@ import jax
 import jax.numpy as jnp
 from chex import ArrayTree
 
-from rnncells._checks import (
-    check_bool_fields,
-    check_count,
-    check_dtypes,
-    check_features,
-    check_initializers,
-)
+from rnncells._checks import check_count, check_fields
 from rnncells.cells.carry import Carry, ShapeTree, describe, is_alike
 from rnncells.cells.input_spec import is_shape
 
 
-def check_fields(cell: Any) -> None:
-    """Raises an error unless the fields that cells have in common are valid."""
-    name = type(cell).__name__
-    features, hint = getattr(cell, "features", None), ""
-    if hasattr(cell, "gate_fn"):
-        hint = (
-            " Up to Flax 0.6.11, the first argument of a cell was `gate_fn`: "
-            f"write {name}(features, gate_fn=...)."
-        )
-    check_features(name, features, hint)
-    check_heads(cell)
-    check_dtypes(cell)
-    check_initializers(cell)
-    check_bool_fields(cell)
-    for field in ("gate_fn", "activation_fn"):
-        function = getattr(cell, field, len)
-        if not callable(function):
-            raise TypeError(
-                f"`{field}` of {name} must be a function, got {function!r}. The width "
-                "of the inputs is not an argument: cells read it from the inputs."
-            )
-
-
-def check_heads(cell: Any) -> None:
-    """Raises an error unless `num_heads` of a cell is a count that divides `features`.
-
-    Cells without this field have one head.
-    """
-    name, heads = type(cell).__name__, getattr(cell, "num_heads", 1)
-    check_count(name, "num_heads", heads)
-    features = getattr(cell, "features", None)
+def check_cell_fields(cell: Any) -> None:
+    """Raises an error unless the fields of a cell are valid."""
+    check_fields(cell)
+    heads, features = getattr(cell, "num_heads", 1), getattr(cell, "features", None)
+    check_count(type(cell).__name__, "num_heads", heads)
     if features is not None and features % heads:
         raise ValueError(
-            f"`num_heads` of {name} must divide `features` {features}, got {heads}."
+            f"`num_heads` of {type(cell).__name__} must divide `features` {features}, "
+            f"got {heads}."
         )
 
 
 def check_projection(name: str, proj_features: Any, features: Any) -> None:
     """Raises an error unless `proj_features` is less than `features`."""
-    if features is None:
-        raise TypeError(f"`features` of {name} must be an int, got None.")
-    check_features(name, features)
-    check_count(name, "proj_features", proj_features)
-    if proj_features >= features:
+    if proj_features is not None and proj_features >= features:
         raise ValueError(
             f"`proj_features` of {name} must be less than `features` {features}, got "
             f"{proj_features}."

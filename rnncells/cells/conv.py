@@ -6,12 +6,12 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from chex import ArrayTree
 from flax.typing import Dtype, Initializer, PaddingLike
 from jax import Array
 
 from rnncells import initializers
+from rnncells._checks import check_count
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.parameters import ElementwiseAffine
@@ -53,47 +53,30 @@ class ConvCell(RNNCellBase):
     carry_init: Initializer = nn.initializers.zeros_init()
 
     def __post_init__(self) -> None:
-        if self.features is None:
+        name, kernel_size = type(self).__name__, self.kernel_size
+        if not isinstance(kernel_size, Sequence):
             raise TypeError(
-                f"`features` of {type(self).__name__} must be an int, got None."
+                f"`kernel_size` of {name} must have one size for each spatial axis, "
+                f"for example (3, 3), got {kernel_size!r}."
             )
-        if not isinstance(self.kernel_size, Sequence):
-            raise TypeError(
-                "`kernel_size` must have one size for each spatial axis, for example "
-                f"(3, 3), got {self.kernel_size!r}."
-            )
-        if isinstance(self.strides, Sequence) and len(self.strides) != len(
-            self.kernel_size
-        ):
+        strides = self.strides
+        if isinstance(strides, Sequence) and len(strides) != len(kernel_size):
             raise ValueError(
-                f"`strides` must have one number for each axis of `kernel_size` "
-                f"{tuple(self.kernel_size)}, got {self.strides!r}."
+                f"`strides` of {name} must have one number for each axis of "
+                f"`kernel_size` {tuple(kernel_size)}, got {strides!r}."
             )
-        self._check_sizes("kernel_size")
-        if self.strides is not None:
-            self._check_sizes("strides")
+        for size in kernel_size:
+            check_count(name, "kernel_size", size)
+        if strides is not None:
+            for stride in strides if isinstance(strides, Sequence) else [strides]:
+                check_count(name, "strides", stride)
         is_named = isinstance(self.padding, str) and self.padding.upper() in PADDINGS
         if self.padding is None or (isinstance(self.padding, str) and not is_named):
             raise ValueError(
-                f"`padding` of {type(self).__name__} must be one of {list(PADDINGS)}, "
-                f"or numbers, got {self.padding!r}."
+                f"`padding` of {name} must be one of {list(PADDINGS)}, or numbers, got "
+                f"{self.padding!r}."
             )
         super().__post_init__()
-
-    @nn.nowrap
-    def _check_sizes(self, field: str) -> None:
-        """Raises an error unless a size, or each of several, is a positive int."""
-        value = getattr(self, field)
-        sizes = value if isinstance(value, Sequence) else [value]
-        if not all(isinstance(size, int | np.integer) for size in sizes):
-            raise TypeError(
-                f"`{field}` of {type(self).__name__} must have ints, for example "
-                f"(3, 3), got {value!r}."
-            )
-        if min(sizes, default=1) < 1:
-            raise ValueError(
-                f"`{field}` of {type(self).__name__} must be at least 1, got {value!r}."
-            )
 
     @property
     def num_feature_dims(self) -> int:

@@ -11,7 +11,6 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells._checks import check_choice, check_count
 from rnncells.cells.carry import Carry
 from rnncells.cells.fields import CellFields
 from rnncells.cells.parameters import param
@@ -83,12 +82,6 @@ class CfCCell(CellFields):
     activation_fn: Callable[[Array], Array] = lecun_tanh
     kernel_init: Initializer = nn.initializers.glorot_uniform()
     bias_init: Initializer = nn.initializers.zeros_init()
-
-    def __post_init__(self) -> None:
-        check_choice("CfCCell", "mode", self.mode, Mode)
-        check_count("CfCCell", "backbone_features", self.backbone_features)
-        check_count("CfCCell", "backbone_layers", self.backbone_layers)
-        super().__post_init__()
 
     @property
     def _later(self) -> list[str]:
@@ -188,10 +181,6 @@ class LTCCell(CellFields):
     unfolds: int = 6
     positive_fn: Callable[[Array], Array] = nn.softplus
     epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        check_count("LTCCell", "unfolds", self.unfolds)
-        super().__post_init__()
 
     def setup(self) -> None:
         shape, between = (self.features,), initializers.between

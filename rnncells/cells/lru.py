@@ -8,7 +8,6 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells._checks import check_count
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import CellFields
 from rnncells.cells.linear import LinearRNNCellBase
@@ -91,8 +90,6 @@ class LRUCell(LinearRNNCellBase, CellFields):
     skip: bool = True
 
     def __post_init__(self) -> None:
-        if self.state_features is not None:
-            check_count("LRUCell", "state_features", self.state_features)
         if not 0 <= self.min_radius < self.max_radius <= 1:
             raise ValueError(
                 "`min_radius` and `max_radius` of LRUCell must be 0 <= min_radius < "

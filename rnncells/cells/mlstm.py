@@ -10,7 +10,6 @@ from flax.typing import Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells._checks import check_choice
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import CellFields
 from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
@@ -85,10 +84,6 @@ class MLSTMCell(MatrixRNNCellBase, CellFields):
     use_bias: bool = True
     forget_gate: ForgetGate = "sigmoid"
     output_gate: bool = True
-
-    def __post_init__(self) -> None:
-        check_choice("MLSTMCell", "forget_gate", self.forget_gate, ForgetGate)
-        super().__post_init__()
 
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         heads, d = self.num_heads, self.features // self.num_heads

@@ -11,7 +11,7 @@ from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
 from jax import Array
 
-from rnncells._checks import check_dtypes, check_initializers
+from rnncells._checks import check_fields
 from rnncells.initializers import PerGateInit
 
 
@@ -122,8 +122,7 @@ class ElementwiseAffine(nn.Module):
     param_dtype: Dtype = jnp.float32
 
     def __post_init__(self) -> None:
-        check_dtypes(self)
-        check_initializers(self)
+        check_fields(self)
         super().__post_init__()
 
     @nn.compact

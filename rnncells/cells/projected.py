@@ -65,8 +65,8 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
     projection_init: Initializer = nn.initializers.lecun_normal()
 
     def __post_init__(self) -> None:
-        check_projection(type(self).__name__, self.proj_features, self.features)
         super().__post_init__()
+        check_projection(type(self).__name__, self.proj_features, self.features)
 
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return (self.features,), (self.proj_features,)

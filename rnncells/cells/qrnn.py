@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells._checks import check_choice
 from rnncells.cells.carry import Carry
 from rnncells.cells.linear import LinearGatedCell
 
@@ -56,10 +55,6 @@ class QRNNCell(LinearGatedCell):
 
     pooling: Pooling = "fo"
     activation_fn: Callable[[Array], Array] = nn.tanh
-
-    def __post_init__(self) -> None:
-        check_choice("QRNNCell", "pooling", self.pooling, Pooling)
-        super().__post_init__()
 
     def setup(self) -> None:
         self._input_gates(*self._names)

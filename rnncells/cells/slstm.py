@@ -7,7 +7,6 @@ from flax.typing import Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells._checks import check_choice
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.fields import DenseCell
 from rnncells.cells.mlstm import ForgetGate
@@ -65,10 +64,6 @@ class SLSTMCell(DenseCell):
 
     # Diagonal blocks of the kernels of the inputs.
     _input_heads = 1
-
-    def __post_init__(self) -> None:
-        check_choice("SLSTMCell", "forget_gate", self.forget_gate, ForgetGate)
-        super().__post_init__()
 
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
         return ((self.features,),) * 4

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 
-from rnncells._checks import check_count, check_list, check_not_separate
+from rnncells._checks import check_list, check_not_separate
 from rnncells.cells.any_cell import (
     apply_step,
     declared_streams,
@@ -96,8 +96,6 @@ class StackedCell(RNNCellBase):
 
     def __post_init__(self) -> None:
         _check_layers(self.layers)
-        if self.input_dims is not None:
-            check_count("StackedCell", "input_dims", self.input_dims, least=0)
         _check_streams(self.layers)
         super().__post_init__()
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
-from rnncells._checks import check_bool_fields, check_instance
+from rnncells._checks import check_fields, check_instance
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import takes_any_keyword
 from rnncells.cells.carry import Carry
@@ -77,12 +77,7 @@ class Bidirectional(RecurrentLayer):
                     f"{type(getattr(self, name)).__name__}. LSTM, GRU and ElmanRNN "
                     "have the option bidirectional=True."
                 )
-        if not callable(self.merge_fn):
-            raise TypeError(
-                "`merge_fn` of Bidirectional must be a function of two arrays, got "
-                f"{self.merge_fn!r}."
-            )
-        check_bool_fields(self)
+        check_fields(self)
         super().__post_init__()
 
     def __call__(

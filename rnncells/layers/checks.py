@@ -20,7 +20,6 @@ from rnncells.cells.carry import Carry, describe, dtype_of, is_alike
 from rnncells.gradients import is_forward
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree
-from rnncells.recurrence.schedule import PADDED_OUTPUTS
 
 _DIRECTIONS = ("forward", "backward")
 
@@ -95,15 +94,6 @@ def check_inputs(inputs: Any) -> None:
                 "`inputs` must be an array of numbers, got an array of dtype "
                 f"{leaf.dtype}."
             )
-
-
-def check_padded_outputs(value: Any) -> None:
-    """Raises ValueError unless `padded_outputs` is one of its choices."""
-    if value not in PADDED_OUTPUTS:
-        raise ValueError(
-            f"`padded_outputs` of RNN must be one of {list(PADDED_OUTPUTS)}, got "
-            f"{value!r}."
-        )
 
 
 def warn_sequence_input(batch: tuple[int, ...]) -> None:

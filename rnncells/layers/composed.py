@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
+from rnncells._checks import check_choice
 from rnncells.cells.any_cell import (
     deterministic_option,
     takes_any_keyword,
@@ -20,7 +21,6 @@ from rnncells.cells.carry import Carry
 from rnncells.layers.checks import (
     check_call,
     check_inputs,
-    check_padded_outputs,
     resolve_flags,
 )
 from rnncells.layers.padding import Padding, check_one_step, infer_padding, step_padding
@@ -96,7 +96,7 @@ class ComposedLayer(RecurrentLayer):
         check_inputs(inputs)
         flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
         if padded_outputs is not None:
-            check_padded_outputs(padded_outputs)
+            check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
         count = len(self._recurrent())
         carries = self._carry_list("initial_carry", initial_carry)
         reset_carries = self._carry_list("reset_carry", reset_carry)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from flax.typing import Dtype, Initializer
 
-from rnncells._checks import check_count, check_features
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.lru import RGLRUCell
 from rnncells.layers.residual_block import ResidualBlock
@@ -69,15 +68,6 @@ class GriffinBlock(ResidualBlock):
     param_dtype: Dtype = jnp.float32
     time_major: bool = False
     return_carry: bool = False
-
-    def __post_init__(self) -> None:
-        check_features("GriffinBlock", self.features)
-        for field in ("features", "num_heads", "kernel_size"):
-            check_count("GriffinBlock", field, getattr(self, field))
-        for field in ("recurrent_features", "inner_features"):
-            if getattr(self, field) is not None:
-                check_count("GriffinBlock", field, getattr(self, field))
-        super().__post_init__()
 
     def setup(self) -> None:
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}

@@ -14,12 +14,8 @@ from jax import Array
 
 from rnncells import initializers
 from rnncells._checks import (
-    check_bool_fields,
-    check_count,
     check_deterministic,
-    check_dtypes,
-    check_features,
-    check_initializers,
+    check_fields,
     check_rate,
     check_rng,
 )
@@ -134,14 +130,8 @@ class MultiLayerRNN(RecurrentLayer):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        if self.features is None:
-            raise TypeError(f"`features` of {name} must be an int, got None.")
-        check_features(name, self.features)
-        check_count(name, "num_layers", self.num_layers)
+        check_fields(self)
         check_rate(name, "dropout", self.dropout)
-        check_bool_fields(self)
-        check_dtypes(self)
-        check_initializers(self)
         check_gradient(name, self.gradient)
         check_options(self)
         if self.num_layers > 1:

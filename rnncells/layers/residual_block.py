@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 
-from rnncells._checks import check_bool_fields, check_dtypes, check_initializers
+from rnncells._checks import check_fields
 from rnncells.cells.carry import Carry
 from rnncells.cells.input_spec import InputSpec, is_shape
 from rnncells.layers.composed import ComposedLayer
@@ -18,9 +18,7 @@ class ResidualBlock(ComposedLayer):
     """
 
     def __post_init__(self) -> None:
-        check_bool_fields(self)
-        check_dtypes(self)
-        check_initializers(self)
+        check_fields(self)
         super().__post_init__()
 
     @nn.nowrap

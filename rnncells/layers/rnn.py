@@ -13,7 +13,7 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 from jax import Array
 
-from rnncells._checks import check_bool_fields, check_count
+from rnncells._checks import check_choice, check_fields
 from rnncells.cells.any_cell import (
     apply_step,
     declared_streams,
@@ -29,7 +29,6 @@ from rnncells.layers.checks import (
     check_cell_instance,
     check_inputs,
     check_layout,
-    check_padded_outputs,
     check_reset_carry,
     check_sequences,
     check_steps,
@@ -200,10 +199,7 @@ class RNN(RecurrentLayer):
 
     def __post_init__(self) -> None:
         check_cell_instance("RNN", self.cell)
-        check_bool_fields(self)
-        if self.unroll is not None:
-            check_count("RNN", "unroll", self.unroll)
-        check_padded_outputs(self.padded_outputs)
+        check_fields(self)
         _check_implementation(self.implementation)
         for name in ("variable_axes", "split_rngs"):
             # A layer is hashed by its fields, as a static argument of jit.
@@ -285,7 +281,7 @@ class RNN(RecurrentLayer):
         self._check_certificate(flags["return_certificate"])
         if padded_outputs is None:
             padded_outputs = self.padded_outputs
-        check_padded_outputs(padded_outputs)
+        check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
         inputs = self._arrays(inputs)
         axis, seq_lengths, mask, resets = check_sequences(
             inputs,

@@ -1,6 +1,7 @@
 """Multi-layer recurrent layers, as in PyTorch: `LSTM`, `GRU` and `ElmanRNN`."""
 
 from dataclasses import KW_ONLY
+from typing import Literal
 
 import flax.linen as nn
 
@@ -48,9 +49,8 @@ class LSTM(MultiLayerRNN):
     proj_features: int | None = None
 
     def __post_init__(self) -> None:
-        if self.proj_features is not None:
-            check_projection(type(self).__name__, self.proj_features, self.features)
         super().__post_init__()
+        check_projection(type(self).__name__, self.proj_features, self.features)
 
     @nn.nowrap
     def cell(self) -> RNNCellBase:
@@ -106,15 +106,7 @@ class ElmanRNN(MultiLayerRNN):
     """
 
     _: KW_ONLY
-    nonlinearity: str = "tanh"
-
-    def __post_init__(self) -> None:
-        if self.nonlinearity not in NONLINEARITIES:
-            raise ValueError(
-                f"`nonlinearity` of ElmanRNN must be one of {list(NONLINEARITIES)}, "
-                f"got {self.nonlinearity!r}."
-            )
-        super().__post_init__()
+    nonlinearity: Literal["tanh", "relu"] = "tanh"
 
     @nn.nowrap
     def cell(self) -> RNNCellBase:

@@ -10,7 +10,6 @@ from chex import ArrayTree
 from flax.typing import Dtype, Initializer
 from jax import Array
 
-from rnncells._checks import check_choice, check_count, check_features
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.mlstm import MLSTMCell
 from rnncells.cells.parameters import ElementwiseAffine
@@ -92,16 +91,10 @@ class XLSTMBlock(ResidualBlock):
     return_carry: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("XLSTMBlock", "kind", self.kind, Kind)
-        check_features("XLSTMBlock", self.features)
-        for field in ("features", "num_heads", "kernel_size", "block_size"):
-            check_count("XLSTMBlock", field, getattr(self, field))
-        if self.inner_features is not None:
-            check_count("XLSTMBlock", "inner_features", self.inner_features)
+        super().__post_init__()
         self._check_divides("num_heads", self._cell_features)
         if self.kind == "mlstm":
             self._check_divides("block_size", self._cell_features)
-        super().__post_init__()
 
     @nn.nowrap
     def _check_divides(self, field: str, width: int) -> None:

@@ -5,7 +5,7 @@ it is the caller's choice: that of JAX, or that of engine.py.
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,6 @@ from jax import Array
 from rnncells.recurrence import masks
 
 PaddedOutputs = Literal["run", "hold", "zero"]
-PADDED_OUTPUTS = get_args(PaddedOutputs)
 
 
 class Schedule(NamedTuple):
