@@ -21,7 +21,7 @@ import optax
 import rnncells
 from benchmarks.report import replace_between
 from rnncells import diagnostics
-from rnncells.recurrence.newton import JacobianBlocks, recurrence
+from rnncells.recurrence.newton import JacobianBlocks
 
 PAGE = Path("docs/newton.md")
 TIMES = (64, 256, 1024, 4096)
@@ -161,7 +161,7 @@ def work(params: Any, time: int, jacobian: str) -> float:
     A = jnp.ones((time, BATCH, len(members), size, size))
     loop = flops(after, s)
     derivative = flops(lambda s: jax.jvp(after, (s,), (s,))[1], s)
-    solution = flops(partial(recurrence, blocks), A, s)
+    solution = flops(blocks.solve, A, s)
     return (loop + FEATURES * derivative + solution) / loop
 
 

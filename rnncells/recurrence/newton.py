@@ -23,7 +23,7 @@ follow a linear recurrence with the whole Jacobians, which is a scan, too.
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -65,21 +65,23 @@ class Newton:
     iterations: int = 32
 
     def __post_init__(self) -> None:
-        kinds = get_args(JacobianKind)
-        is_positive = self.tolerance is None or self.tolerance > 0
+        kinds = list(get_args(JacobianKind))
         if not isinstance(self.iterations, int) or isinstance(self.iterations, bool):
             raise TypeError(
                 f"`iterations` of Newton must be an int, got {self.iterations!r}."
             )
-        for name, is_right, rule in (
-            ("jacobian", self.jacobian in kinds, f"one of {list(kinds)}"),
-            ("damping", 0 <= self.damping <= 1, "in [0, 1]"),
-            ("tolerance", is_positive, "positive"),
-            ("iterations", self.iterations >= 1, "at least 1"),
-        ):
-            if not is_right:
-                value = getattr(self, name)
-                raise ValueError(f"`{name}` of Newton must be {rule}, got {value!r}.")
+        if self.iterations < 1:
+            raise _range_error("iterations", "at least 1", self.iterations)
+        if self.jacobian not in kinds:
+            raise _range_error("jacobian", f"one of {kinds}", self.jacobian)
+        if not 0 <= self.damping <= 1:
+            raise _range_error("damping", "in [0, 1]", self.damping)
+        if self.tolerance is not None and self.tolerance <= 0:
+            raise _range_error("tolerance", "positive", self.tolerance)
+
+
+def _range_error(name: str, rule: str, value: Any) -> ValueError:
+    return ValueError(f"`{name}` of Newton must be {rule}, got {value!r}.")
 
 
 class Certificate(NamedTuple):
@@ -109,6 +111,22 @@ class JacobianBlocks(NamedTuple):
     members: np.ndarray  # `(blocks, size)`, the elements of each block
     exists: np.ndarray  # `(blocks, size, size)`, false where it is always 0
     colors: np.ndarray  # `(n,)`; columns of one color share no row
+
+    def split(self, carry: Array) -> Array:
+        """Returns `(..., blocks, size)` of `(..., n)`."""
+        return carry[..., self.members]
+
+    def join(self, parts: Array) -> Array:
+        flat = parts.reshape(*parts.shape[:-2], -1)
+        return flat[..., np.argsort(self.members.ravel())]
+
+    def solve(self, A: Array, b: Array) -> Array:
+        """Returns c with c_0 = b_0 and c_t = A_t c_{t-1} + b_t, `(time, rows, n)`.
+
+        `A` is `(time, rows, blocks, size, size)`; its first step is not read.
+        """
+        parts = self.split(b)
+        return self.join(solve_steps(A, parts, None, "associative", is_matrix=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +218,7 @@ def _solve_newton_jvp(
     _, tangents_out = jax.jvp(after, (operands,), (tangents[0],))
     steps = _AllSteps(problem, operands, nondiff)
     A = steps.jacobians(problem.full_blocks, steps.before(solved))
-    tangents_out = recurrence(problem.full_blocks, A, tangents_out)
+    tangents_out = problem.full_blocks.solve(A, tangents_out)
     return (solved, certificate), (tangents_out, zero_tangents(certificate))
 
 
@@ -223,10 +241,9 @@ class _AllSteps(NamedTuple):
         """Returns the carries after all steps, and the outputs."""
         (shared, per_row, _, x), nondiff = self.operands, self.nondiff
 
-        def of_row(consts: tuple, rest: ArrayTree, s: Array, x: tuple) -> tuple:
-            per_row, nondiff_row = consts
-            theta, nondiff_consts = [*shared, *per_row], (nondiff.shared, nondiff_row)
-            row = RowOperands(theta, s, combine(*x), nondiff_consts, rest)
+        def of_row(consts: tuple, nondiff_carry: Any, s: Array, x: tuple) -> tuple:
+            theta, nondiff_consts = [*shared, *consts[0]], (nondiff.shared, consts[1])
+            row = RowOperands(theta, s, combine(*x), nondiff_consts, nondiff_carry)
             after, _, output = self.problem.step(row)
             return after, output
 
@@ -243,14 +260,14 @@ class _AllSteps(NamedTuple):
     def loop(self) -> Array:
         """Returns the carries after all steps, one step after the other."""
 
-        def one(s: Array, xs: tuple) -> tuple[Array, Array]:
+        def step(s: Array, xs: tuple) -> tuple[Array, Array]:
             x, nondiff_x = jax.tree.map(lambda leaf: leaf[None], xs)
             operands = self.operands._replace(x=x)
             nondiff = self.nondiff._replace(x=nondiff_x)
             (new,) = _AllSteps(self.problem, operands, nondiff).after(s[None])
             return new, new
 
-        return jax.lax.scan(one, self.operands.s, (self.operands.x, self.nondiff.x))[1]
+        return jax.lax.scan(step, self.operands.s, (self.operands.x, self.nondiff.x))[1]
 
     def jacobians(self, blocks: JacobianBlocks, before: Array) -> Array:
         """Returns blocks of all Jacobians, `(time, rows, blocks, k, k)`."""
@@ -296,13 +313,13 @@ class _AllSteps(NamedTuple):
         A = scale * self.jacobians(blocks, before)
         values = self.after(before)
         r = values - guess
-        parts = _split(blocks, jnp.abs(before))
+        parts = blocks.split(jnp.abs(before))
         products = jnp.einsum("...ij,...j->...i", jnp.abs(A), parts)
-        terms = jnp.abs(values) + _joined(blocks, products)
+        terms = jnp.abs(values) + blocks.join(products)
         # Rounding of the steps grows as the residual does. The signs are arbitrary.
         signs = jax.random.rademacher(jax.random.key(0), terms.shape, terms.dtype)
         rounding = signs * terms * (jnp.finfo(terms.dtype).eps / 2)
-        solve = jax.vmap(partial(recurrence, blocks, A))
+        solve = jax.vmap(partial(blocks.solve, A))
         # Without the whole Jacobian there is no certificate, which reads the rounding.
         is_whole = blocks is self.problem.full_blocks
         d, *grown = solve(jnp.stack([r, rounding] if is_whole else [r]))
@@ -327,22 +344,3 @@ def _relative(change: Array, size: Array) -> Array:
 
 def _is_within(problem: Problem, error: Array, residual: Array | int) -> Array:
     return (error <= problem.tolerance) & (residual <= problem.tolerance)
-
-
-def _split(blocks: JacobianBlocks, s: Array) -> Array:
-    return s[..., blocks.members]
-
-
-def _joined(blocks: JacobianBlocks, parts: Array) -> Array:
-    flat = parts.reshape(*parts.shape[:-2], -1)
-    return flat[..., np.argsort(blocks.members.ravel())]
-
-
-def recurrence(blocks: JacobianBlocks, A: Array, b: Array) -> Array:
-    """Returns c with c_0 = b_0 and c_t = A_t c_{t-1} + b_t, `(time, rows, n)`.
-
-    `A` has the blocks of the matrices, `(time, rows, blocks, k, k)`; its first is not
-    read.
-    """
-    c = solve_steps(A, _split(blocks, b), None, "associative", is_matrix=True)
-    return _joined(blocks, c)

@@ -151,6 +151,7 @@ class BlockInfluence:
         d_theta, d_s, d_x = vjp((jnp.zeros_like(after), d_outputs))
         *through, d_initial = self.cotangents(influence, d_s)
         d_theta = add_flat(d_theta, through)
+        d_initial = d_initial.astype(s.dtype)
         none = jax.tree.map(jnp.zeros_like, d_outputs)
         by_theta, by_s, _ = jax.vmap(lambda seed: vjp((seed, none)))(
             jnp.eye(len(s), dtype=after.dtype)
@@ -159,11 +160,7 @@ class BlockInfluence:
         influence = [by_s @ j for j in influence]
         influence[:-1] = map(jnp.add, influence, immediate)
         influence = [j.astype(self.step.influence_dtype) for j in influence]
-        return (after, nondiff_carry, influence), (
-            d_theta,
-            d_initial.astype(s.dtype),
-            d_x,
-        )
+        return (after, nondiff_carry, influence), (d_theta, d_initial, d_x)
 
     def cotangents(self, influence: list[Array], d_s: Array) -> list[Array]:
         """See `Influence.cotangents`."""
