@@ -17,25 +17,13 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence import products
+from rnncells.recurrence import products, pytrees
 from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
 from rnncells.recurrence.fusion_barrier import scan_with_barriers
 from rnncells.recurrence.linear_map import linear_map
 from rnncells.recurrence.memory import Plan, ResidualBuffer, Residuals, saved_leaves
 from rnncells.recurrence.products import Product
-from rnncells.recurrence.pytrees import (
-    StructTree,
-    add,
-    combine,
-    inexact,
-    is_inexact,
-    partition,
-    select_leaves,
-    structs,
-    upcast,
-    zero_tangents,
-    zeros,
-)
+from rnncells.recurrence.pytrees import StructTree, combine, inexact, structs
 from rnncells.recurrence.split_step import SplitStep, StepWeights
 from rnncells.recurrence.step_vjp import StepVJP
 
@@ -59,8 +47,7 @@ def run(
     """Runs a recurrence; returns the last carry, and the outputs, `(time, ...)`."""
     buffer = _buffer(recurrence.step, operands)
     segments = recurrence.plan.for_inference
-    result, _ = _forward(recurrence, operands, segments, buffer)
-    return result
+    return _Run(recurrence, operands, buffer).forward(segments)[0]
 
 
 @run.defjvp
@@ -73,27 +60,29 @@ def _run_jvp(
     step, (segments, saves, _) = recurrence.step, recurrence.plan
     buffer = _buffer(step, operands)
     vjp = StepVJP(step, operands.weights, buffer.residuals)
-    buffer = buffer._replace(saved=saved_leaves(saves, vjp.reads, step.chosen))
-    result, saved = _forward(
-        recurrence, operands, segments, buffer, saves == "chunk starts"
-    )
+    saved_buffer = buffer._replace(saved=saved_leaves(saves, vjp.reads, step.chosen))
+    forward = _Run(recurrence, operands, saved_buffer).forward
+    result, saved = forward(segments, saves_carries=saves == "chunk starts")
 
     def transpose(residuals: tuple, cotangents: tuple) -> EngineOperands:
-        return _backward(recurrence, vjp, buffer, *residuals, *cotangents)
+        operands, saved = residuals
+        read_buffer = buffer._replace(saved=vjp.reads)
+        backward = _Run(recurrence, operands, read_buffer).backward
+        return backward(vjp, *saved, *cotangents)
 
-    diff_tangents = select_leaves(tangents, jax.tree.map(is_inexact, operands))
-    diff, nondiff = partition(result)
-    tangents_out = linear_map(
-        transpose, (operands, saved), diff_tangents, structs(diff)
-    )
-    return result, combine(tangents_out, zero_tangents(nondiff))
+    is_diff = jax.tree.map(pytrees.is_inexact, operands)
+    diff_tangents = pytrees.select_leaves(tangents, is_diff)
+    diff, nondiff = pytrees.partition(result)
+    residuals = operands, saved
+    tangents_out = linear_map(transpose, residuals, diff_tangents, structs(diff))
+    return result, combine(tangents_out, pytrees.zero_tangents(nondiff))
 
 
 def saved_by_full(step: SplitStep, operands: EngineOperands) -> Residuals:
     """Returns shapes and dtypes of what memory='full' saves of a step."""
     residuals = _buffer(step, operands).residuals
     reads = StepVJP(step, operands.weights, residuals).reads
-    return select_leaves(residuals, reads)
+    return pytrees.select_leaves(residuals, reads)
 
 
 def projected_structs(
@@ -111,159 +100,142 @@ def _buffer(step: SplitStep, operands: EngineOperands) -> ResidualBuffer:
     """Returns a buffer that saves nothing for a gradient."""
     z = projected_structs(step, operands.weights, operands.inputs)
     values = [product.result for product in operands.weights.products]
-    carry, z = structs(operands.carry), structs(z, drop_axis=0)
-    residuals = Residuals(carry, z, values)
+    residuals = Residuals(structs(operands.carry), structs(z, drop_axis=0), values)
     nothing = jax.tree.map(lambda leaf: False, residuals)
     outputs = step.result[1]
     return ResidualBuffer(residuals, outputs, nothing, step.outputs_in_carry)
 
 
-def _forward(
-    recurrence: Recurrence,
-    operands: EngineOperands,
-    segments: tuple[Segment, ...],
-    buffer: ResidualBuffer,
-    saves_carries: bool = False,
-) -> tuple[tuple[ArrayTree, ArrayTree], tuple[Residuals, list[ArrayTree]]]:
-    """Returns `(last carry, outputs)`, and `(residuals, carries before chunks)`."""
-    weights = operands.weights
-    loop = _steps(recurrence, weights, buffer)
+class _Run(NamedTuple):
+    """A recurrence with its operands, and the buffer that its loop writes to."""
 
-    def chunk(
-        state: tuple, start: Array | int, steps: int, _: None
-    ) -> tuple[tuple, ArrayTree]:
-        inputs = slice_time(operands.inputs, start, steps)
-        z = _project(recurrence.step, weights, inputs)
-        before = state[0] if saves_carries else None
-        return loop(state, z, start, steps), before
+    recurrence: Recurrence
+    operands: EngineOperands
+    buffer: ResidualBuffer
 
-    time = sum(segment.chunks * segment.steps for segment in segments)
-    state = operands.carry, buffer.empty(operands.carry, time)
-    (carry, buffers), carries = scan_chunks(chunk, state, segments)
-    return (carry, buffer.read_outputs(buffers)), (buffers.residuals, carries)
+    def forward(
+        self, segments: tuple[Segment, ...], saves_carries: bool = False
+    ) -> tuple[tuple[ArrayTree, ArrayTree], tuple[Residuals, list[ArrayTree]]]:
+        """Returns `(last carry, outputs)`, and `(residuals, carries before chunks)`."""
 
+        def chunk(
+            state: tuple, start: Array | int, steps: int, _: None
+        ) -> tuple[tuple, ArrayTree]:
+            inputs = slice_time(self.operands.inputs, start, steps)
+            z = _project(self.recurrence.step, self.operands.weights, inputs)
+            before = state[0] if saves_carries else None
+            return loop(state, z, start, steps), before
 
-def _steps(
-    recurrence: Recurrence, weights: StepWeights, buffer: ResidualBuffer
-) -> Callable:
-    """Returns the loop over the steps of a chunk, as a function.
+        loop = self._loop()
+        time = sum(segment.chunks * segment.steps for segment in segments)
+        carry = self.operands.carry
+        state = carry, self.buffer.empty(carry, time)
+        (carry, buffers), carries = scan_chunks(chunk, state, segments)
+        outputs = self.buffer.read_outputs(buffers)
+        return (carry, outputs), (buffers.residuals, carries)
 
-    `((carry, buffers), z, start, steps) -> (carry, buffers)`; the chunk is written to
-    the buffers from `start` on.
-    """
-    evaluator = products.loop_evaluator(weights.products)
+    def _loop(self) -> Callable:
+        """Returns the loop over the steps of a chunk, as a function.
 
-    def one(state: tuple, x: tuple) -> tuple[tuple, None]:
-        carry, buffers = state
-        z, i = x
-        (new, outputs), evaluated = recurrence.step.recur(
-            weights.invariants, carry, z, evaluator
-        )
-        after = Residuals(new, z, evaluated.values)
-        return (new, buffer.write(buffers, i, outputs, after)), None
+        `((carry, buffers), z, start, steps) -> (carry, buffers)`; the chunk is written
+        to the buffers from `start` on.
+        """
+        weights, recur = self.operands.weights, self.recurrence.step.recur
+        evaluator = products.loop_evaluator(weights.products)
 
-    def steps(state: tuple, z: ArrayTree, start: Array | int, count: int) -> tuple:
-        indices = start + jnp.arange(count)
-        return scan_with_barriers(one, state, z, indices, recurrence.unroll)
+        def step(state: tuple, x: tuple) -> tuple[tuple, None]:
+            carry, buffers = state
+            z, i = x
+            result, evaluated = recur(weights.invariants, carry, z, evaluator)
+            carry, outputs = result
+            after = Residuals(carry, z, evaluated.values)
+            return (carry, self.buffer.write(buffers, i, outputs, after)), None
 
-    return steps
+        def loop(state: tuple, z: ArrayTree, start: Array | int, steps: int) -> tuple:
+            indices, unroll = start + jnp.arange(steps), self.recurrence.unroll
+            return scan_with_barriers(step, state, z, indices, unroll)
 
+        return loop
 
-def _recomputed(
-    step: SplitStep, weights: StepWeights, residuals: Residuals
-) -> Residuals:
-    """Returns residuals; forms values that are None again, of all steps at once."""
-    fallback = products.direct_evaluator(weights.products)
+    def _residuals(
+        self, saved: Residuals, carry: ArrayTree, inputs: ArrayTree, steps: int
+    ) -> Residuals:
+        """Returns the residuals of a chunk of time, from what was saved of it.
 
-    def recompute(carry: ArrayTree, z: ArrayTree, values: list) -> list[Array]:
-        def evaluator(k: int, lhs: Array, addend: Array | None) -> Array:
-            return fallback(k, lhs, addend) if values[k] is None else values[k]
+        `carry` is before the chunk, or None.
+        """
+        saves = self.recurrence.plan.saves
+        if saves == "all":
+            return saved
+        z = _project(self.recurrence.step, self.operands.weights, inputs)
+        if saves == "carries":
+            return self._recomputed(saved._replace(z=z))
+        state = carry, self.buffer.empty(carry, steps)
+        _, buffers = self._loop()(state, z, 0, steps)
+        return slice_time(buffers.residuals, 0, steps)
 
-        return step.recur(weights.invariants, carry, z, evaluator)[1].values
+    def _recomputed(self, residuals: Residuals) -> Residuals:
+        """Returns residuals; forms values that are None again, of all steps at once."""
+        weights, recur = self.operands.weights, self.recurrence.step.recur
+        fallback = products.direct_evaluator(weights.products)
 
-    return residuals._replace(values=jax.vmap(recompute)(*residuals))
+        def recompute(carry: ArrayTree, z: ArrayTree, values: list) -> list[Array]:
+            def evaluator(k: int, lhs: Array, addend: Array | None) -> Array:
+                return fallback(k, lhs, addend) if values[k] is None else values[k]
 
+            return recur(weights.invariants, carry, z, evaluator)[1].values
 
-def _chunk_residuals(
-    recurrence: Recurrence,
-    weights: StepWeights,
-    buffer: ResidualBuffer,
-    saved: Residuals,
-    carry: ArrayTree,
-    inputs: ArrayTree,
-    steps: int,
-) -> Residuals:
-    """Returns the residuals of a chunk of time, recomputed from what was saved of it.
+        return residuals._replace(values=jax.vmap(recompute)(*residuals))
 
-    `buffer` saves what the VJP reads; `carry` is before the chunk, or None.
-    """
-    if recurrence.plan.saves == "all":
-        return saved
-    z = _project(recurrence.step, weights, inputs)
-    if recurrence.plan.saves == "carries":
-        return _recomputed(recurrence.step, weights, saved._replace(z=z))
-    loop = _steps(recurrence, weights, buffer)
-    _, buffers = loop((carry, buffer.empty(carry, steps)), z, 0, steps)
-    return slice_time(buffers.residuals, 0, steps)
+    def backward(
+        self,
+        vjp: StepVJP,
+        saved: Residuals,
+        carries: list[ArrayTree],
+        d_carry: ArrayTree,
+        d_outputs: ArrayTree,
+    ) -> EngineOperands:
+        """Returns the cotangents of the operands; the buffer saves what `vjp` reads."""
+        weights, unroll = self.operands.weights, self.recurrence.unroll
+        vjp_invariants = vjp.evaluate_invariants(weights)
 
+        def chunk(
+            state: tuple, start: Array | int, steps: int, carry: ArrayTree
+        ) -> tuple[tuple, None]:
+            d_carry, sums, d_inputs = state
+            inputs = slice_time(self.operands.inputs, start, steps)
+            saved_of_chunk = slice_time(saved, start, steps)
+            residuals = self._residuals(saved_of_chunk, carry, inputs, steps)
+            d_ys = slice_time(d_outputs, start, steps)
+            d_carry, cotangents, d_invariants = vjp.over_time(
+                vjp_invariants, residuals, d_ys, d_carry, steps, unroll
+            )
+            d_values, lhs = cotangents.d_values, cotangents.lhs
+            d_products = map(Product.vjp_weights, weights.products, lhs, d_values)
+            d_projections, d_projected, d_xs = _project_vjp(
+                self.recurrence.step, weights, inputs, cotangents.d_z
+            )
+            d_invariants = pytrees.add(d_invariants, d_projected)
+            terms = StepWeights(d_projections, list(d_products), d_invariants)
+            d_inputs = write_time(d_inputs, d_xs, start)
+            return (d_carry, pytrees.add(sums, terms), d_inputs), None
 
-def _backward(
-    recurrence: Recurrence,
-    vjp: StepVJP,
-    buffer: ResidualBuffer,
-    operands: EngineOperands,
-    saved: tuple[Residuals, list[ArrayTree]],
-    d_carry: ArrayTree,
-    d_outputs: ArrayTree,
-) -> EngineOperands:
-    """Returns the cotangents of the operands."""
-    (residuals, carries), weights = saved, operands.weights
-    vjp_invariants = vjp.evaluate_invariants(weights)
-
-    def chunk(
-        state: tuple, start: Array | int, steps: int, carry: ArrayTree
-    ) -> tuple[tuple, None]:
+        diff = inexact((weights, self.operands.inputs))
+        sums, d_inputs = pytrees.zeros(structs(diff))
+        state = d_carry, pytrees.upcast(sums), d_inputs
+        segments = self.recurrence.plan.segments
+        state, _ = scan_chunks(chunk, state, segments, carries, reverse=True)
         d_carry, sums, d_inputs = state
-        inputs = slice_time(operands.inputs, start, steps)
-        chunk_residuals = _chunk_residuals(
-            recurrence,
-            weights,
-            buffer._replace(saved=vjp.reads),
-            slice_time(residuals, start, steps),
-            carry,
-            inputs,
-            steps,
-        )
-        d_ys = slice_time(d_outputs, start, steps)
-        d_carry, cotangents, d_invariants = vjp.over_time(
-            vjp_invariants, chunk_residuals, d_ys, d_carry, steps, recurrence.unroll
-        )
-        d_products = map(
-            Product.vjp_weights, weights.products, cotangents.lhs, cotangents.d_values
-        )
-        d_projections, d_projected, d_xs = _project_vjp(
-            recurrence.step, weights, inputs, cotangents.d_z
-        )
-        terms = StepWeights(
-            d_projections, list(d_products), add(d_invariants, d_projected)
-        )
-        return (d_carry, add(sums, terms), write_time(d_inputs, d_xs, start)), None
-
-    diff = inexact((weights, operands.inputs))
-    sums, d_inputs = zeros(structs(diff))
-    state = d_carry, upcast(sums), d_inputs
-    state, _ = scan_chunks(chunk, state, recurrence.plan.segments, carries, True)
-    d_carry, sums, d_inputs = state
-    sums = jax.tree.map(lambda total, w: total.astype(w.dtype), sums, diff[0])
-    return EngineOperands(sums, d_carry, d_inputs)
+        sums = jax.tree.map(lambda total, w: total.astype(w.dtype), sums, diff[0])
+        return EngineOperands(sums, d_carry, d_inputs)
 
 
 def _project_vjp(
     step: SplitStep, weights: StepWeights, inputs: ArrayTree, d_z: ArrayTree
 ) -> tuple[list[Product], list[Array | None], ArrayTree]:
     """Returns the cotangents of products, of other weights read, and of the inputs."""
-    read = select_leaves(weights.invariants, step.read_by_projection)
-    diff, nondiff = partition((read, inputs))
+    read = pytrees.select_leaves(weights.invariants, step.read_by_projection)
+    diff, nondiff = pytrees.partition((read, inputs))
 
     def project(diff: ArrayTree, taps: list[Array]) -> tuple[ArrayTree, list[Array]]:
         invariants, inputs = combine(diff, nondiff)
