@@ -13,14 +13,7 @@ from chex import ArrayTree
 from flax.core.scope import in_filter
 
 from rnncells.flax_internals import initializing_scope, unbound
-from rnncells.recurrence.jaxprs import (
-    evaluate,
-    has_side_effects,
-    is_variable,
-    live_equations,
-    read,
-    trace,
-)
+from rnncells.recurrence import jaxprs
 from rnncells.recurrence.pytrees import structs
 
 Variables = Mapping[str, Any]
@@ -90,21 +83,21 @@ def initial_variables(
         step(unbound(rnn.cell).module.clone(parent=scope, _deep_clone=True), *operands)
         return scope.mutable_variables()
 
-    equations, shapes = trace(init, (), structs((carry, inputs)))
+    equations, shapes = jaxprs.trace(init, (), structs((carry, inputs)))
     stages = equations.stages()
     variables = jax.tree.unflatten(jax.tree.structure(shapes), equations.results)
     varying = {
         name
         for name, tree in variables.items()
-        if any(is_variable(v) and stages[v] for v in jax.tree.leaves(tree))
+        if any(jaxprs.is_variable(v) and stages[v] for v in jax.tree.leaves(tree))
     }
     constants = {name: variables[name] for name in variables.keys() - varying}
 
     def create() -> dict[str, Any]:
         atoms, treedef = jax.tree.flatten(constants)
         values = dict(equations.constants)
-        evaluate(live_equations(equations.equations, atoms), values)
-        return jax.tree.unflatten(treedef, read(values, atoms))
+        jaxprs.evaluate(jaxprs.live_equations(equations.equations, atoms), values)
+        return jax.tree.unflatten(treedef, jaxprs.read(values, atoms))
 
-    has_effects = has_side_effects(equations.jaxpr)
+    has_effects = jaxprs.has_side_effects(equations.jaxpr)
     return InitialVariables(set(constants), varying, has_effects, create)

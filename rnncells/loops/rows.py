@@ -12,17 +12,10 @@ from jax import Array
 
 from rnncells.cells.any_cell import feature_dims
 from rnncells.loops.request import Obstacle, PureFunction, StepRequest
+from rnncells.recurrence import pytrees
 from rnncells.recurrence.forward import run as forward
 from rnncells.recurrence.forward.rows import RowStep, real_leaves
-from rnncells.recurrence.pytrees import (
-    StructTree,
-    Tree,
-    combine,
-    inexact,
-    is_inexact,
-    partition,
-    structs,
-)
+from rnncells.recurrence.pytrees import StructTree, Tree
 
 _DRAWING = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 _NEED = "Forward methods of `gradient` and implementation='newton' need a cell"
@@ -121,20 +114,20 @@ def row_problem(request: StepRequest) -> tuple[RowProblem, Batch]:
         return batch_function((shared, reset_carry), carry, x)
 
     def row_structs(tree: Tree) -> StructTree:
-        return structs(tree, drop_axis=0)
+        return pytrees.structs(tree, drop_axis=0)
 
-    consts = structs(shared), row_structs(reset_carry)
-    x = structs(row_structs(xs), drop_axis=0)
+    consts = pytrees.structs(shared), row_structs(reset_carry)
+    x = pytrees.structs(row_structs(xs), drop_axis=0)
     is_held = None if inputs.update is None else (lambda x: ~x[0].update)
     step = RowStep(function, consts, row_structs(carry), x, is_held)
     operands = forward.DiffOperands(
         real_leaves(shared),
         real_leaves(reset_carry),
         jax.vmap(step.vector)(carry),
-        inexact(xs),
+        pytrees.inexact(xs),
     )
     trees = shared, reset_carry, carry, xs
-    constants = forward.NondiffOperands(*(partition(tree)[1] for tree in trees))
+    constants = forward.NondiffOperands(*(pytrees.partition(tree)[1] for tree in trees))
     return RowProblem(step, operands, constants), batch
 
 
@@ -173,7 +166,7 @@ def _jacobians_by_row(
     def random(leaf: Any, dropped: int = 0, sizes: tuple = ()) -> np.ndarray:
         """Draws an array with the axes `sizes` in place of the first axes of `leaf`."""
         shape = (*sizes, *leaf.shape[dropped:])
-        if not is_inexact(leaf):
+        if not pytrees.is_inexact(leaf):
             return np.zeros(shape, leaf.dtype)
         return rng.standard_normal(shape).astype(leaf.dtype)
 
@@ -188,15 +181,15 @@ def _jacobians_by_row(
     # Every row is updated; none is reset.
     masks = {"update": xs.update, "final": xs.final}
     rows = reset_carry, carry, xs._replace(**jax.tree.map(np.ones_like, masks))
-    constants = partition(rows)[1]
+    constants = pytrees.partition(rows)[1]
 
     @jax.jit
     @jax.jacrev
     def jacobians(varied: ArrayTree) -> Array | int:
-        reset_carry, carry, xs = combine(varied, constants)
+        reset_carry, carry, xs = pytrees.combine(varied, constants)
         outputs = pure.function((shared, reset_carry), carry, (xs, keys))
-        leaves = jax.tree.leaves(inexact(outputs))
+        leaves = jax.tree.leaves(pytrees.inexact(outputs))
         return sum(jnp.abs(leaf).reshape(batch.count, -1).sum(1) for leaf in leaves)
 
-    compiled = jacobians.lower(inexact(rows)).compile()
-    return jax.tree.leaves(compiled(inexact(rows)))
+    compiled = jacobians.lower(pytrees.inexact(rows)).compile()
+    return jax.tree.leaves(compiled(pytrees.inexact(rows)))

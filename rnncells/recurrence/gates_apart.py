@@ -25,14 +25,8 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence.jaxprs import (
-    Atom,
-    Equations,
-    Stages,
-    Variable,
-    bind,
-    is_variable,
-)
+from rnncells.recurrence import jaxprs
+from rnncells.recurrence.jaxprs import Atom, Equations, Stages, Variable
 from rnncells.recurrence.primitives import ELEMENTWISE
 
 # Where gates side by side can begin.
@@ -73,7 +67,7 @@ def _gates_of(equations: Equations) -> dict[Variable, int]:
             counts |= {
                 v: counts[result]
                 for v in equation.invars[int(is_product) :]
-                if is_variable(v) and v.aval.shape[-1:] == (width,)
+                if jaxprs.is_variable(v) and v.aval.shape[-1:] == (width,)
             }
     return counts
 
@@ -98,79 +92,106 @@ class _GateSplitter:
     recurrence: int
 
     def __call__(self, equation: Any, operands: list[Any]) -> list[Any]:
-        name, (result, *rest) = equation.primitive.name, equation.outvars
-        gates = [operand.arrays for operand in operands if isinstance(operand, _Gates)]
+        name, results = equation.primitive.name, equation.outvars
+        gates = next((x.arrays for x in operands if isinstance(x, _Gates)), [])
         if gates and name == "split":
-            shapes = [v.aval.shape for v in equation.outvars]
-            if shapes == [gate.shape for gate in gates[0]]:
-                return gates[0]
+            if [v.aval.shape for v in results] == [gate.shape for gate in gates]:
+                return gates
         if gates and name == "reduce_sum":
-            last = len(equation.invars[0].aval.shape) - 1
-            if last in equation.params["axes"]:
-                terms = [bind(equation, [gate])[0] for gate in gates[0]]
-                return [sum(terms[1:], terms[0])]
-        count = len(gates[0]) if gates else self.counts.get(result, 0)
-        if count and not rest:
-            by_gate = self._by_gate(equation, operands, count)
+            if len(equation.invars[0].aval.shape) - 1 in equation.params["axes"]:
+                first, *terms = [jaxprs.bind(equation, [gate])[0] for gate in gates]
+                return [sum(terms, first)]
+        count = len(gates) or self.counts.get(results[0], 0)
+        if count and name in _RULES:
+            in_loop = [
+                jaxprs.is_variable(v) and self.stages[v] >= self.recurrence
+                for v in equation.invars
+            ]
+            rule_operands = _Operands(operands, equation.invars, in_loop, count)
+            by_gate = _RULES[name](equation, rule_operands)
             if by_gate is not None:
                 return [_Gates(by_gate)]
-        return bind(equation, list(map(_concatenated, operands)))
+        return jaxprs.bind(equation, list(map(_concatenated, operands)))
 
-    def _by_gate(
-        self, equation: Any, operands: list[Any], count: int
-    ) -> list[Array] | None:
-        """Returns the result of an equation for each gate; None if it has no such."""
-        name, shape = equation.primitive.name, equation.outvars[0].aval.shape
-        if name == "concatenate":
-            widths = [v.aval.shape[-1] for v in equation.invars]
-            is_last = equation.params["dimension"] == len(shape) - 1
-            are_gates = len(widths) == count and len(set(widths)) == 1
-            return list(map(_concatenated, operands)) if is_last and are_gates else None
-        if name == "dot_general":
-            lhs, rhs = operands
-            (_, contracted), (_, batch) = equation.params["dimension_numbers"]
-            if len(equation.invars[1].aval.shape) - 1 in (*contracted, *batch):
-                return None
-            gates = self._gates_in(equation.invars[1], rhs, count)
-            lhs = _concatenated(lhs)
-            return gates and [bind(equation, [lhs, gate])[0] for gate in gates]
-        if name in ELEMENTWISE:
-            parts = [
-                self._gates_in(v, operand, count)
-                if v.aval.shape[-1:] == shape[-1:]
-                else [_concatenated(operand)] * count
-                for v, operand in zip(equation.invars, operands, strict=True)
-            ]
-            if None in parts:
-                return None
-            return [bind(equation, list(gate))[0] for gate in zip(*parts, strict=True)]
-        if name in ("broadcast_in_dim", "reshape"):
-            return self._reshaped(equation, operands[0], count)
-        return None
 
-    def _reshaped(self, equation: Any, operand: Any, count: int) -> list[Array] | None:
-        (atom, *_), shape = equation.invars, equation.outvars[0].aval.shape
-        part, last = (*shape[:-1], shape[-1] // count), len(shape) - 1
-        axes = equation.params.get("broadcast_dimensions", (last,))
-        has_features = atom.aval.shape[-1:] == shape[-1:] and axes[-1:] == (last,)
-        gates = self._gates_in(atom, operand, count) if has_features else None
-        if equation.primitive.name == "reshape":
-            return gates and [gate.reshape(part) for gate in gates]
-        if not has_features:
-            gates = [_concatenated(operand)] * count
-        return gates and [jax.lax.broadcast_in_dim(gate, part, axes) for gate in gates]
+@dataclass
+class _Operands:
+    """The operands of an equation, to be read whole or as `count` gates."""
 
-    def _gates_in(self, atom: Atom, operand: Any, count: int) -> list[Array] | None:
+    values: list[Any]
+    atoms: list[Atom]
+    in_loop: list[bool]  # whether they depend on the carry
+    count: int
+
+    def whole(self, k: int) -> Array:
+        return _concatenated(self.values[k])
+
+    def gates(self, k: int) -> list[Array] | None:
         """Returns an array for each gate; None if they are not known.
 
         What does not depend on the carry can be sliced, outside of the loop over steps.
         """
+        operand = self.values[k]
         if isinstance(operand, _Gates):
-            return operand.arrays if len(operand.arrays) == count else None
-        is_of_loop = is_variable(atom) and self.stages[atom] >= self.recurrence
-        if is_of_loop or atom.aval.shape[-1] % count:
+            return operand.arrays if len(operand.arrays) == self.count else None
+        if self.in_loop[k] or self.atoms[k].aval.shape[-1] % self.count:
             return None
-        return jnp.split(operand, count, -1)
+        return jnp.split(operand, self.count, -1)
+
+
+def _concatenate(equation: Any, operands: _Operands) -> list[Array] | None:
+    shapes = [v.aval.shape for v in operands.atoms]
+    is_last = equation.params["dimension"] == len(shapes[0]) - 1
+    are_gates = len({shape[-1] for shape in shapes}) == 1
+    if not is_last or not are_gates or len(shapes) != operands.count:
+        return None
+    return list(map(operands.whole, range(operands.count)))
+
+
+def _product(equation: Any, operands: _Operands) -> list[Array] | None:
+    (_, contracted), (_, batch) = equation.params["dimension_numbers"]
+    if len(operands.atoms[1].aval.shape) - 1 in (*contracted, *batch):
+        return None
+    gates, lhs = operands.gates(1), operands.whole(0)
+    return gates and [jaxprs.bind(equation, [lhs, gate])[0] for gate in gates]
+
+
+def _elementwise(equation: Any, operands: _Operands) -> list[Array] | None:
+    width = equation.outvars[0].aval.shape[-1:]
+    parts = [
+        operands.gates(k)
+        if v.aval.shape[-1:] == width
+        else [operands.whole(k)] * operands.count
+        for k, v in enumerate(operands.atoms)
+    ]
+    if len(equation.outvars) > 1 or None in parts:
+        return None
+    by_gate = zip(*parts, strict=True)
+    return [jaxprs.bind(equation, list(gate))[0] for gate in by_gate]
+
+
+def _reshaped(equation: Any, operands: _Operands) -> list[Array] | None:
+    """Returns the gates of a reshaped or repeated array, whose features stay last."""
+    shape, count = equation.outvars[0].aval.shape, operands.count
+    part, last = (*shape[:-1], shape[-1] // count), len(shape) - 1
+    axes = equation.params.get("broadcast_dimensions", (last,))
+    is_last = operands.atoms[0].aval.shape[-1:] == shape[-1:] and axes[-1:] == (last,)
+    gates = operands.gates(0) if is_last else None
+    if equation.primitive.name == "reshape":
+        return gates and [gate.reshape(part) for gate in gates]
+    if not is_last:
+        gates = [operands.whole(0)] * count
+    return gates and [jax.lax.broadcast_in_dim(gate, part, axes) for gate in gates]
+
+
+# From an equation to its result for each gate; None if it is not known.
+_RULES: dict[str, Callable] = {
+    **dict.fromkeys(ELEMENTWISE, _elementwise),
+    "concatenate": _concatenate,
+    "dot_general": _product,
+    "broadcast_in_dim": _reshaped,
+    "reshape": _reshaped,
+}
 
 
 def _concatenated(value: Any) -> Any:

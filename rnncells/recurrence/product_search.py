@@ -15,18 +15,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rnncells.recurrence import jaxprs
 from rnncells.recurrence.affine import Affine, side_by_side, stacked
 from rnncells.recurrence.convolution import Convolution
-from rnncells.recurrence.jaxprs import (
-    Atom,
-    Equations,
-    Stages,
-    Values,
-    Variable,
-    bind,
-    is_variable,
-    read,
-)
+from rnncells.recurrence.jaxprs import Atom, Equations, Stages, Values, Variable
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.primitives import PRODUCTS, SUMS
 from rnncells.recurrence.products import Identity, Product, ProductFunction
@@ -110,7 +102,7 @@ class FusedProduct(NamedTuple):
 
     def weights(self, values: Values) -> tuple[Array | None, ...]:
         """Returns kernels and biases, stacked or side by side."""
-        kernels = read(values, self.kernels)
+        kernels = jaxprs.read(values, self.kernels)
         if not isinstance(self.function, Affine):
             return tuple(kernels)
         join = stacked if self.has_gate_axis else side_by_side
@@ -120,7 +112,7 @@ class FusedProduct(NamedTuple):
         """Returns the sums of the addends of all products, joined as the products."""
         sums = []
         for slice_ in self.slices:
-            first, *rest = read(values, slice_.addends)
+            first, *rest = jaxprs.read(values, slice_.addends)
             shape = slice_.result.aval.shape
             sums.append(jnp.broadcast_to(sum(rest, first), shape))
         if self.has_gate_axis:
@@ -148,7 +140,7 @@ class EquationProduct(ProductFunction):
     def __call__(self, lhs: Array, weights: tuple[Array]) -> Array:
         def one(lhs: Array) -> Array:
             operands = [*weights, lhs] if self.is_swapped else [lhs, *weights]
-            return bind(self.equation, operands)[0]
+            return jaxprs.bind(self.equation, operands)[0]
 
         lhs_aval = self.equation.invars[int(self.is_swapped)].aval
         for _ in range(lhs.ndim - len(lhs_aval.shape)):
@@ -196,7 +188,7 @@ def find_sum_points(
         (result, *_), operands = equation.outvars, equation.invars
         if equation.primitive.name not in SUMS:
             continue
-        if any(not is_variable(v) or v.aval != result.aval for v in operands):
+        if any(not jaxprs.is_variable(v) or v.aval != result.aval for v in operands):
             continue
         addend, lhs = sorted(operands, key=lambda v: stages[v])
         is_only_use = use_counts[addend] == 1
@@ -216,7 +208,7 @@ class _Finder:
 
     def _stage(self, atom: Atom) -> int:
         """Returns the stage of a variable, -1 for a literal."""
-        return self._stages[atom] if is_variable(atom) else -1
+        return self._stages[atom] if jaxprs.is_variable(atom) else -1
 
     def operands(self, equation: Any) -> tuple[Variable, ...] | None:
         """Returns the left operand and the weight of a product; None of another."""
@@ -289,7 +281,7 @@ class _Finder:
         if producer is None or not _is_cast(producer, dtype):
             return weight
         (source,) = producer.invars
-        return source if is_variable(source) else weight
+        return source if jaxprs.is_variable(source) else weight
 
     def _bias(self, term: Atom, equation: Any) -> Variable | None:
         """Returns the vector that is broadcast to a term; None without."""

@@ -17,23 +17,9 @@ import jax
 from chex import ArrayTree
 from jax import Array
 
+from rnncells.recurrence import jaxprs
 from rnncells.recurrence.gates_apart import split_gates
-from rnncells.recurrence.jaxprs import (
-    Equations,
-    Part,
-    Rule,
-    Stages,
-    Variable,
-    bind,
-    evaluate,
-    is_variable,
-    live_equations,
-    multiplies,
-    outvars,
-    read,
-    reads,
-    trace,
-)
+from rnncells.recurrence.jaxprs import Equations, Part, Rule, Stages, Variable
 from rnncells.recurrence.memory import Policy, is_chosen
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.product_search import (
@@ -90,14 +76,14 @@ class SplitStep:
         `consts` are the same at each step.
         """
         args = consts, inputs, carry
-        self._equations, self.result = trace(
+        self._equations, self.result = jaxprs.trace(
             lambda consts, inputs, carry: step(consts, carry, inputs), *args
         )
         # One device computes gates faster side by side.
         if may_be_sharded():
             split_function = split_gates(self._equations, RECURRENCE)
             if split_function is not None:
-                self._equations, _ = trace(split_function, *args)
+                self._equations, _ = jaxprs.trace(split_function, *args)
         self._consts, self._inputs, self._carry = self._equations.arguments
         self._stages = self._equations.stages()
         self.jaxpr = self._equations.jaxpr
@@ -114,11 +100,11 @@ class SplitStep:
         """Evaluates the equations that depend on the parameters alone."""
         values = dict(zip(self._consts, jax.tree.leaves(consts), strict=True))
         values |= self._equations.constants
-        evaluate(self._order[WEIGHTS], values)
+        jaxprs.evaluate(self._order[WEIGHTS], values)
         return StepWeights(
             [item.product(values) for item in self.projections],
             [item.product(values) for item in self.saveable],
-            read(values, self._invariants),
+            jaxprs.read(values, self._invariants),
         )
 
     def project(
@@ -132,17 +118,17 @@ class SplitStep:
         rule = _product_rule(evaluator, evaluated, iter(()))
         for is_fused, items in groupby(self._order[PROJECTION], _is_fused):
             if is_fused:
-                evaluate(items, per_step, rule)
+                jaxprs.evaluate(items, per_step, rule)
                 continue
             equations = list(items)
-            part = Part(equations, outvars(equations))
+            part = Part(equations, jaxprs.outvars(equations))
             values = part.of_all_steps(invariant, per_step, steps)
             per_step |= zip(part.results, values, strict=True)
 
         def projected(operands: list[Array]) -> list[Array]:
             values = invariant | dict(zip(per_step, operands, strict=True))
             sums = [item.sum_addends(values) for item in self._with_addends]
-            return sums + read(values, self._projected)
+            return sums + jaxprs.read(values, self._projected)
 
         xs = list(per_step.values())
         return jax.vmap(projected, axis_size=steps)(xs), evaluated
@@ -160,8 +146,8 @@ class SplitStep:
         values |= dict(zip(self._projected, projected[count:], strict=True))
         values |= dict(zip(self._carry, jax.tree.leaves(carry), strict=True))
         rule = _product_rule(evaluator, evaluated, iter(projected[:count]))
-        evaluate(self._order[RECURRENCE], values, rule)
-        results = read(values, self._equations.results)
+        jaxprs.evaluate(self._order[RECURRENCE], values, rule)
+        results = jaxprs.read(values, self._equations.results)
         return jax.tree.unflatten(jax.tree.structure(self.result), results), evaluated
 
     def used_outside(self) -> list[bool]:
@@ -169,20 +155,21 @@ class SplitStep:
         inner = [
             item
             for item in self._order[RECURRENCE]
-            if not _is_fused(item) and multiplies(item)
+            if not _is_fused(item) and jaxprs.multiplies(item)
         ]
-        used = reads(inner)
-        used += reads(live_equations(self._order[WEIGHTS], used))
+        used = jaxprs.reads(inner)
+        used += jaxprs.reads(jaxprs.live_equations(self._order[WEIGHTS], used))
         return [v in used for v in self._consts]
 
     def feeds_carry(self) -> list[bool]:
         """Says for each of `saveable` whether it is a product that the carry reads."""
         count = len(jax.tree.leaves(self.result[0]))
-        results = self._equations.results[:count]
-        read_by_carry = outvars(live_equations(self._equations.equations, results))
+        equations, results = self._equations.equations, self._equations.results
+        live = jaxprs.live_equations(equations, results[:count])
+        read_by_carry = set(jaxprs.outvars(live))
         return [
             bool(item.kernels)
-            and not set(read_by_carry).isdisjoint(outvars(item.equations))
+            and not read_by_carry.isdisjoint(jaxprs.outvars(item.equations))
             for item in self.saveable
         ]
 
@@ -205,9 +192,9 @@ class SplitStep:
         self._projected = [v for v in by_recurrence if self._stages[v] == PROJECTION]
         self.read_by_projection = [v in by_projection for v in self._invariants]
         results, count = self._equations.results, len(jax.tree.leaves(self.result[0]))
-        carry = {v: k for k, v in enumerate(results[:count]) if is_variable(v)}
+        carry = {v: k for k, v in enumerate(results[:count]) if jaxprs.is_variable(v)}
         self.outputs_in_carry = [
-            carry.get(v, -1) if is_variable(v) else -1 for v in results[count:]
+            carry.get(v, -1) if jaxprs.is_variable(v) else -1 for v in results[count:]
         ]
 
     def _reads(self, stage: int) -> list[Variable]:
@@ -215,7 +202,7 @@ class SplitStep:
         results = self._equations.results
         if stage == PROJECTION:
             results = [v for item in self._with_addends for v in item.addends]
-        operands = reads(self._order[stage], results)
+        operands = jaxprs.reads(self._order[stage], results)
         return [v for v in operands if self._stages[v] < stage]
 
 
@@ -254,7 +241,7 @@ def _product_rule(
 
     def rule(item: Any, operands: list[Array]) -> Sequence[Array]:
         if not _is_fused(item):
-            return bind(item, operands)
+            return jaxprs.bind(item, operands)
         (lhs,) = operands
         if getattr(lhs, "weak_type", False):
             lhs = jax.lax.convert_element_type(lhs, lhs.dtype)

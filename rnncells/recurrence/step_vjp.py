@@ -21,32 +21,11 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence.jaxprs import (
-    Equations,
-    Part,
-    Values,
-    Variable,
-    evaluate,
-    is_variable,
-    live_equations,
-    multiplies,
-    outvars,
-    reads,
-    trace,
-    variables,
-)
+from rnncells.recurrence import jaxprs, pytrees
+from rnncells.recurrence.jaxprs import Equations, Part, Values, Variable
 from rnncells.recurrence.memory import Residuals
 from rnncells.recurrence.primitives import LINEAR_MAPS
 from rnncells.recurrence.products import vjp_evaluator
-from rnncells.recurrence.pytrees import (
-    combine,
-    full_precision,
-    inexact,
-    partition,
-    select_leaves,
-    structs,
-    zeros,
-)
 from rnncells.recurrence.split_step import SplitStep, StepWeights
 
 # The arguments of the VJP: weights, what differs by step, the cotangent of the carry.
@@ -84,9 +63,9 @@ class StepVJP:
     ) -> None:
         """Traces the VJP; of weights and residuals, shapes and dtypes are enough."""
         invariants = weights.invariants, weights.products
-        per_step = residuals, inexact(step.result[1])
-        args = structs((invariants, per_step, inexact(residuals.carry)))
-        self._equations, (d_carry, cotangents, d_invariants) = trace(
+        per_step = residuals, pytrees.inexact(step.result[1])
+        args = pytrees.structs((invariants, per_step, pytrees.inexact(residuals.carry)))
+        self._equations, (d_carry, cotangents, d_invariants) = jaxprs.trace(
             partial(_vjp, step), *args
         )
         self._cotangents_tree = jax.tree.structure(cotangents)
@@ -98,7 +77,8 @@ class StepVJP:
         )
         # Cotangents of invariants: None for zeros.
         self._d_invariants = [
-            v if is_variable(v) and stages[v] > WEIGHTS else None for v in results
+            v if jaxprs.is_variable(v) and stages[v] > WEIGHTS else None
+            for v in results
         ]
         d_invariants = [v for v in self._d_invariants if v is not None]
         self._parts = _split(self._equations, d_carry, step_results, d_invariants)
@@ -111,7 +91,7 @@ class StepVJP:
         leaves = jax.tree.leaves((weights.invariants, weights.products))
         arguments, *_ = self._equations.arguments
         values = dict(zip(arguments, leaves, strict=True)) | self._equations.constants
-        evaluate(self._parts.once.equations, values)
+        jaxprs.evaluate(self._parts.once.equations, values)
         return values
 
     def over_time(
@@ -160,15 +140,15 @@ class StepVJP:
     def _d_invariants_of(self, invariants: Values, sums: list[Array]) -> Any:
         """Returns the cotangents of invariants from sums over time; None for zeros."""
         values = invariants | dict(zip(self._parts.terms.results, sums, strict=True))
-        evaluate(self._parts.sums.equations, values)
+        jaxprs.evaluate(self._parts.sums.equations, values)
         leaves = [None if v is None else values[v] for v in self._d_invariants]
         return jax.tree.unflatten(self._d_invariants_tree, leaves)
 
 
 def _sums(terms: Part, invariants: Values, per_step: Values, steps: int) -> list[Array]:
     """Returns the sums of terms over time."""
-    dtypes = [full_precision(v.aval.dtype) for v in terms.results]
-    if not any(map(multiplies, terms.equations)):
+    dtypes = [pytrees.full_precision(v.aval.dtype) for v in terms.results]
+    if not any(map(jaxprs.multiplies, terms.equations)):
         values = terms.of_all_steps(invariants, per_step, steps)
         return [x.sum(0, dtype=dtype) for x, dtype in zip(values, dtypes, strict=True)]
 
@@ -189,18 +169,18 @@ def _vjp(
 ) -> tuple[ArrayTree, StepCotangents, ArrayTree]:
     """Returns cotangents of the carry, of what differs by step, and of `invariants`."""
     (invariants, products), ((carry, z, values), d_output) = fixed, per_step
-    diff, nondiff = partition((invariants, carry, z))
+    diff, nondiff = pytrees.partition((invariants, carry, z))
 
     def recur(diff: ArrayTree, taps: list[Array]) -> tuple[ArrayTree, list[Array]]:
-        invariants, carry, z = combine(diff, nondiff)
+        invariants, carry, z = pytrees.combine(diff, nondiff)
         evaluator = vjp_evaluator(products, taps, values)
         result, evaluated = step.recur(invariants, carry, z, evaluator)
-        return inexact(result), evaluated.lhs
+        return pytrees.inexact(result), evaluated.lhs
 
-    _, vjp, lhs = jax.vjp(recur, diff, zeros(values), has_aux=True)
+    _, vjp, lhs = jax.vjp(recur, diff, pytrees.zeros(values), has_aux=True)
     (d_invariants, d_carry, d_z), d_values = vjp((d_new, d_output))
     have_weights = [bool(jax.tree.leaves(product)) for product in products]
-    d_values, lhs = select_leaves((d_values, lhs), (have_weights, have_weights))
+    d_values, lhs = pytrees.select_leaves((d_values, lhs), (have_weights, have_weights))
     return d_carry, StepCotangents(d_z, d_values, lhs), d_invariants
 
 
@@ -217,15 +197,15 @@ def _split(
     )
     # An array of one step is repeated in the loop, not read from one of all steps.
     repeats = [e for e in before if e.primitive.name == "broadcast_in_dim"]
-    repeated = set(outvars(repeats))
-    loop = live_equations([*repeats, *of_cotangents], d_carry)
-    computed_by_loop = {*outvars(loop), *d_new} - repeated
+    repeated = set(jaxprs.outvars(repeats))
+    loop = jaxprs.live_equations([*repeats, *of_cotangents], d_carry)
+    computed_by_loop = {*jaxprs.outvars(loop), *d_new} - repeated
     later = [e for e in of_cotangents if computed_by_loop.isdisjoint(e.outvars)]
-    after = live_equations(later, step_results)
-    to_sums = live_equations(later, d_invariants)
-    read_later = reads((*after, *to_sums), (*step_results, *d_invariants))
+    after = jaxprs.live_equations(later, step_results)
+    to_sums = jaxprs.live_equations(later, d_invariants)
+    read_later = jaxprs.reads((*after, *to_sums), (*step_results, *d_invariants))
     read_of_before = dict.fromkeys(Part(loop, d_carry).operands + read_later)
-    computed_before = set(outvars(before))
+    computed_before = set(jaxprs.outvars(before))
     terms, sums = _split_sums(to_sums, d_invariants)
     return _Parts(
         Part(once, ()),
@@ -254,6 +234,6 @@ def _split_sums(equations: Sequence[Any], results: list[Variable]) -> tuple[Part
             summands[equation.invars[0]] = None
             after.insert(0, equation)
         else:
-            per_step |= set(variables(equation))
-    terms = Part(live_equations(equations, summands), list(summands))
+            per_step |= set(jaxprs.variables(equation))
+    terms = Part(jaxprs.live_equations(equations, summands), list(summands))
     return terms, Part(after, results)

@@ -20,25 +20,20 @@ from chex import ArrayTree
 from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
+from rnncells.recurrence import pytrees
 from rnncells.recurrence.forward.structure import dependencies
 from rnncells.recurrence.jaxprs import Equations, bind, trace
-from rnncells.recurrence.pytrees import (
-    StructTree,
-    Tree,
-    combine,
-    full_precision,
-    inexact,
-    partition,
-)
+from rnncells.recurrence.pytrees import StructTree, Tree
 
 _MARK = "rnncells carry "
 
 
 def mark_carry(carry: ArrayTree) -> ArrayTree:
     """Marks the carry after a step of a cell for `RowStep.output_with_tap`."""
-    leaves, tree = jax.tree.flatten(inexact(carry))
+    diff, nondiff = pytrees.partition(carry)
+    leaves, tree = jax.tree.flatten(diff)
     marked = [checkpoint_name(leaf, f"{_MARK}{k}") for k, leaf in enumerate(leaves)]
-    return combine(jax.tree.unflatten(tree, marked), partition(carry)[1])
+    return pytrees.combine(jax.tree.unflatten(tree, marked), nondiff)
 
 
 class RowOperands(NamedTuple):
@@ -84,11 +79,11 @@ class RowStep:
         self.size = sum(math.prod(leaf.shape) for leaf in leaves)
         self.dtype = jnp.result_type(*leaves) if leaves else jnp.dtype(jnp.float32)
         widest = jnp.result_type(self.dtype, *(leaf.dtype for leaf in self.theta))
-        self.influence_dtype = full_precision(widest)
+        self.influence_dtype = pytrees.full_precision(widest)
 
     def __call__(self, row: RowOperands) -> tuple[Array, ArrayTree, ArrayTree]:
         new, output = self.function(*self._consts_and_carry(row), row.x)
-        return self.vector(new), partition(new)[1], output
+        return self.vector(new), pytrees.partition(new)[1], output
 
     def _consts_and_carry(self, row: RowOperands) -> tuple[Any, Any, Any]:
         consts = join(row.theta, self.consts, row.nondiff_consts)
@@ -102,7 +97,7 @@ class RowStep:
         `theta` and `s` are those of other paths. At held steps, `tap` is not used.
         """
         equations, result = self._equations
-        taps = jax.tree.leaves(inexact(self.carry(tap, row.nondiff_carry)))
+        taps = jax.tree.leaves(pytrees.inexact(self.carry(tap, row.nondiff_carry)))
 
         def add_taps(equation: Any, operands: list[Array]) -> list[Array]:
             results = list(bind(equation, operands))
@@ -156,9 +151,9 @@ class RowStep:
         By θ, `(n, columns)` for each leaf, and by the carry before. `function` has the
         operands and the result of the step; default: the step.
         """
-        nondiff = [partition(tree)[1] for tree in (self.consts, self.carry_structs)]
-        x, *nondiff = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (self.x, *nondiff)
+        _, nondiff = pytrees.partition((self.consts, self.carry_structs))
+        x, nondiff = jax.tree.map(
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (self.x, nondiff)
         )
 
         def after(theta: list[Array], s: Array) -> Array:
@@ -172,7 +167,7 @@ class RowStep:
 def real_leaves(tree: Tree) -> list[Any]:
     """Returns the floating leaves, and two real leaves for each complex leaf."""
     leaves = []
-    for leaf in jax.tree.leaves(inexact(tree)):
+    for leaf in jax.tree.leaves(pytrees.inexact(tree)):
         is_complex = jnp.issubdtype(leaf.dtype, jnp.complexfloating)
         leaves += [leaf.real, leaf.imag] if is_complex else [leaf]
     return leaves
@@ -193,4 +188,4 @@ def join(leaves: list[Array], like: StructTree, nondiff: ArrayTree) -> Any:
             return jax.lax.complex(next(remaining), next(remaining))
         return next(remaining)
 
-    return combine(jax.tree.map(leaf, inexact(like)), nondiff)
+    return pytrees.combine(jax.tree.map(leaf, pytrees.inexact(like)), nondiff)

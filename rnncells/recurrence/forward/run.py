@@ -15,17 +15,9 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
+from rnncells.recurrence import pytrees
 from rnncells.recurrence.chunks import Segment, slice_time, write_time
 from rnncells.recurrence.forward.rows import RowOperands, RowStep, add_flat
-from rnncells.recurrence.pytrees import (
-    combine,
-    full_precision,
-    inexact,
-    partition,
-    structs,
-    upcast,
-    zeros,
-)
 
 
 class DiffOperands(NamedTuple):
@@ -89,7 +81,7 @@ def _run_backward(
         lambda d: None if d.dtype == jax.dtypes.float0 else d, d_results
     )
     *diff, diff_xs = operands
-    xs = combine(diff_xs, nondiff.x)
+    xs = pytrees.combine(diff_xs, nondiff.x)
 
     def block(steps: int, loop_state: tuple, _: None) -> tuple[tuple, None]:
         start, state, totals, d_xs = loop_state
@@ -102,9 +94,9 @@ def _run_backward(
 
     influence = jax.vmap(method.initial)(operands.s, *keys)
     state = operands.s, nondiff.carry, influence
-    totals = upcast(zeros(tuple(diff)))
+    totals = pytrees.upcast(pytrees.zeros(tuple(diff)))
     # A counter in the carry: numbers of steps as an operand would grow with time.
-    loop_state = jnp.array(0), state, totals, zeros(structs(diff_xs))
+    loop_state = jnp.array(0), state, totals, pytrees.zeros(pytrees.structs(diff_xs))
     for _, blocks, steps in recurrence.segments:
         body: Any = partial(block, steps)
         loop_state, _ = jax.lax.scan(body, loop_state, length=blocks)
@@ -122,7 +114,9 @@ run.defvjp(_run_forward, _run_backward)
 def _add(totals: tuple, d_theta: list[Array], d_s: Array) -> tuple:
     """Adds cotangents of each row; those that all rows share are summed."""
     count = len(totals[0])
-    d_shared = [d.sum(0, dtype=full_precision(d.dtype)) for d in d_theta[:count]]
+    d_shared = [
+        d.sum(0, dtype=pytrees.full_precision(d.dtype)) for d in d_theta[:count]
+    ]
     return jax.tree.map(jnp.add, totals, (d_shared, d_theta[count:], d_s))
 
 
@@ -170,13 +164,13 @@ def _one_step(
     """Takes one step of a row; time is a leading axis of size 1."""
     x, d_output = jax.tree.map(lambda leaf: leaf[0], (row.x, d_outputs))
     row = row._replace(x=x)
-    diff_x, nondiff_x = partition(x)
+    diff_x, nondiff_x = pytrees.partition(x)
 
     def output(
         theta: list[Array], s: Array, tap: Array, diff_x: ArrayTree
     ) -> ArrayTree:
-        x = combine(diff_x, nondiff_x)
-        return inexact(method.output(row._replace(theta=theta, s=s, x=x), tap))
+        x = pytrees.combine(diff_x, nondiff_x)
+        return pytrees.inexact(method.output(row._replace(theta=theta, s=s, x=x), tap))
 
     _, vjp = jax.vjp(output, row.theta, row.s, jnp.zeros_like(row.s), diff_x)
     d_theta, d_s, d_after, d_x = vjp(d_output)
@@ -185,10 +179,12 @@ def _one_step(
     if method.reads_after:
         after = method.cotangents(influence, d_after)
         through = [a + b for a, b in zip(through, after, strict=True)]
+
         # The inputs of the step reach its output through the carry after it, too.
-        _, vjp = jax.vjp(
-            lambda diff_x: step(row._replace(x=combine(diff_x, nondiff_x)))[0], diff_x
-        )
+        def after_step(diff_x: ArrayTree) -> Array:
+            return step(row._replace(x=pytrees.combine(diff_x, nondiff_x)))[0]
+
+        _, vjp = jax.vjp(after_step, diff_x)
         d_x = jax.tree.map(jnp.add, d_x, *vjp(d_after))
     *through, d_initial = through
     d_initial = d_initial.astype(row.s.dtype)
@@ -205,7 +201,7 @@ def _last_cotangents(
 
     def of_row(state: tuple, d_carry: ArrayTree) -> tuple[list[Array], Array]:
         s, nondiff_carry, influence = state
-        _, vjp = jax.vjp(lambda s: inexact(step.carry(s, nondiff_carry)), s)
+        _, vjp = jax.vjp(lambda s: pytrees.inexact(step.carry(s, nondiff_carry)), s)
         (d_s,) = vjp(d_carry)
         *of_theta, initial = method.cotangents(influence, d_s)
         pairs = zip(of_theta, step.theta, strict=True)
