@@ -1,35 +1,30 @@
-"""The plain loop: it calls the cell at each step, and JAX differentiates it."""
+"""The plain loop: it calls the cell at each step, and JAX differentiates it.
 
+A collection besides the params that the cell only reads is the same at each step. A
+collection that it changes needs an option of the layer, which says how the steps share
+it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
-from flax.core.scope import union_filters
+from flax.core.scope import in_filter, union_filters
 from flax.errors import FlaxError, InvalidRngError
 
-from rnncells.flax_internals import (
-    copy_counters,
-    put_missing,
-    rewind,
-    rng_counters,
-    unbound,
-)
+from rnncells import flax_internals
+from rnncells.flax_internals import put_missing, rng_counters, unbound
 from rnncells.gradients import is_backward
-from rnncells.loops.constants import (
-    InitialVariables,
-    carried,
-    change_error,
-    check_known,
-    initial_variables,
-    is_shared,
-    not_lifted,
-)
-from rnncells.loops.request import Loop, Obstacle, PureFunction, StepRequest, one_of
+from rnncells.loops.request import Loop, Obstacle, StepEffects, StepRequest, one_of
+from rnncells.recurrence import jaxprs
 from rnncells.recurrence.mesh import varying_axes, varying_over
 from rnncells.recurrence.pytrees import structs, zeros
 from rnncells.recurrence.schedule import StepInputs
+
+Variables = Mapping[str, Any]
 
 # Of an error of `flax.linen.scan`, also for side effects such as `jax.debug.print`.
 _DEPENDS_ON_STEP = "data dependency on the scan body"
@@ -47,21 +42,27 @@ class PlainLoop(Loop):
     def run(self, request: StepRequest) -> tuple[tuple, tuple]:
         rnn = request.rnn
         cell = request.cell if rnn.is_initializing() else request.unbound_cell
-        is_new = rnn.is_initializing() and not carried(rnn, cell.variables)
+        is_new = rnn.is_initializing() and not _carried(rnn, cell.variables)
         if is_new and rnn.variable_carry:
             # flax.linen.scan takes carried variables from before the loop.
             created = _created(request)
-            check_known(rnn, created.varying)
-            put_missing(request.cell, carried(rnn, created.create()))
-        constants = not_lifted(rnn, cell.variables)
-        for name in carried(rnn, cell.variables):
+            for collection in _carried(rnn, dict.fromkeys(created.varying)):
+                raise ValueError(
+                    f"variable_carry={rnn.variable_carry!r} of RNN needs initial "
+                    f"values that depend on no step, but {request.cell_name} makes "
+                    f"those of the collection {collection!r} from its inputs or its "
+                    "carry. Initialize the collection with constants, such as zeros."
+                )
+            put_missing(request.cell, _carried(rnn, created.create()))
+        constants = _not_lifted(rnn, cell.variables)
+        for name in _carried(rnn, cell.variables):
             # flax.linen.scan fails to carry collections that are not mutable.
             constants |= set() if rnn.is_mutable_collection(name) else {name}
-        shared = {c for c in cell.variables if is_shared(rnn, c)}
+        shared = {c for c in cell.variables if _is_shared(rnn, c)}
         if constants | shared:
-            mutated = _changed(request)
+            mutated, _ = _effects(request)
             if shared & mutated and not rnn.is_initializing():
-                raise change_error(rnn, shared & mutated)
+                raise _change_error(rnn, shared & mutated)
             constants -= mutated
         return _run(request, constants)
 
@@ -78,7 +79,7 @@ def _run(request: StepRequest, constants: set[str]) -> Any:
     """Runs the plain loop; `constants` are collections that no option names."""
     rnn = request.rnn
     counters = rng_counters(request.cell, whole_model=True)
-    before = copy_counters(counters)
+    before = flax_internals.copy_counters(counters)
     try:
         return _flax_scan(request, constants)
     except InvalidRngError:
@@ -87,66 +88,49 @@ def _run(request: StepRequest, constants: set[str]) -> Any:
         if not (isinstance(error, FlaxError) or _DEPENDS_ON_STEP in str(error)):
             raise
         failure: Exception = error
-    rewind(counters, before)
+    flax_internals.rewind(counters, before)
     mutated: set[str] = set()
     if rnn.is_initializing():
         created = _created(request)
-        new = not_lifted(rnn, created.constants) - constants
+        new = _not_lifted(rnn, created.constants) - constants
         if new and not created.has_effects:
             return _run(request, constants | new)
-        if created.has_effects:
-            _create_variables(request, created)
+        if created.has_effects and unbound(request.cell).has_outside_modules:
+            # Initial values of modules elsewhere depend on their place.
+            operands = request.carry[0], structs(request.xs.inputs, drop_axis=0)
+            request.step(request.cell, *zeros(structs(operands)))
+        elif created.has_effects:
+            put_missing(request.cell, created.create())
         mutated = created.varying
         request = replace(request)  # without what it read of the cell before
-    mutated |= (changed := _changed(request))
-    if not changed and _has_effects(request):
+    changed, has_effects = _effects(request)
+    if has_effects and not changed:
         request.count_draws()
-        return _scan_function(request, request.function)
+        return _scan_function(request)
+    mutated |= changed
     if isinstance(failure, FlaxError):
         mutated = {name for name in mutated if f'"{name}"' in str(failure)}
-    raise change_error(rnn, mutated) if mutated else failure
+    raise _change_error(rnn, mutated) if mutated else failure
 
 
-def _created(request: StepRequest) -> InitialVariables:
-    """Returns the variables that the cell creates."""
-    x_t = structs(request.xs.inputs, drop_axis=0)
-    return initial_variables(request.rnn, request.step, request.carry[0], x_t)
-
-
-def _create_variables(request: StepRequest, created: InitialVariables) -> None:
-    """Creates the variables of a cell with side effects."""
-    if not unbound(request.cell).has_outside_modules:
-        put_missing(request.cell, created.create())
-        return
-    # Initial values of modules elsewhere depend on their place, so they are called.
-    x_t = structs(request.xs.inputs, drop_axis=0)
-    request.step(request.cell, *zeros((structs(request.carry[0]), x_t)))
-
-
-def _changed(request: StepRequest) -> set[str]:
-    """Returns the collections of the cell that a step changes, if that is known."""
+def _effects(request: StepRequest) -> StepEffects:
+    """Returns the effects of a step on its cell; none if they are not known."""
     try:
-        return request.effects.updates & request.unbound_cell.variables.keys()
+        updates, has_effects = request.effects
     except Obstacle:
-        return set()
+        return StepEffects(set(), False)
+    return StepEffects(updates & request.unbound_cell.variables.keys(), has_effects)
 
 
-def _has_effects(request: StepRequest) -> bool:
-    """Says whether the step is a function that has side effects."""
-    try:
-        return request.effects.has_effects
-    except Obstacle:
-        return False
-
-
-def _scan_function(request: StepRequest, pure: PureFunction) -> tuple[tuple, Any]:
+def _scan_function(request: StepRequest) -> tuple[tuple, Any]:
     """Runs `jax.lax.scan` over the step as a function."""
+    function, consts, xs, _ = request.function
 
-    def one_step(carry: tuple, x: tuple) -> tuple[tuple, Any]:
-        carry, (ys, _) = pure.function(pure.consts, carry, x)
+    def step(carry: tuple, x: tuple) -> tuple[tuple, Any]:
+        carry, (ys, _) = function(consts, carry, x)
         return carry, ys
 
-    return jax.lax.scan(one_step, request.carry, pure.xs, unroll=request.unroll)
+    return jax.lax.scan(step, request.carry, xs, unroll=request.unroll)
 
 
 def _flax_scan(request: StepRequest, constants: set[str]) -> Any:
@@ -156,13 +140,13 @@ def _flax_scan(request: StepRequest, constants: set[str]) -> Any:
     operands = request.reset_carry, carry, xs
     axes = varying_axes((request.cell.variables, request.cell.scope.rngs, operands))
 
-    def one_step(cell: nn.Module, carry: tuple, x: StepInputs) -> tuple:
-        step = partial(request.step, cell)
-        carry, ys = request.body(step, request.reset_carry, carry, x)
+    def step(cell: nn.Module, carry: tuple, x: StepInputs) -> tuple:
+        cell_step = partial(request.step, cell)
+        carry, ys = request.body(cell_step, request.reset_carry, carry, x)
         return varying_over(carry, axes), ys
 
     scan = nn.scan(
-        one_step,
+        step,
         unroll=request.unroll,
         variable_axes=rnn.variable_axes,
         variable_broadcast=union_filters(rnn.variable_broadcast, constants),
@@ -181,3 +165,77 @@ def _flax_scan(request: StepRequest, constants: set[str]) -> Any:
             f"`split_rngs` of RNN: {{'params': False, {missing[0]!r}: True}}. "
             f"({error})"
         ) from error
+
+
+def _is_shared(rnn: nn.Module, collection: str) -> bool:
+    """Says whether `variable_broadcast` names a collection besides the params."""
+    return collection != "params" and in_filter(rnn.variable_broadcast, collection)
+
+
+def _carried(rnn: nn.Module, variables: Variables) -> dict[str, Any]:
+    """Returns the collections that a step continues with from the step before it."""
+    return {
+        name: tree
+        for name, tree in variables.items()
+        if not in_filter(rnn.variable_broadcast, name)
+        and in_filter(rnn.variable_carry, name)
+    }
+
+
+def _not_lifted(rnn: nn.Module, collections: Iterable[str]) -> set[str]:
+    """Returns the collections for which no option of the layer says what they are."""
+    filters = rnn.variable_broadcast, rnn.variable_carry, *rnn.variable_axes
+    return {c for c in collections if not any(in_filter(f, c) for f in filters)}
+
+
+def _change_error(rnn: nn.Module, collections: Iterable[str]) -> ValueError:
+    """Returns the error of a cell that writes to collections at each step."""
+    name, names = type(rnn.cell).__name__, sorted(collections)
+    return ValueError(
+        f"{name} writes to the collections {names} at each step, and RNN must know how "
+        f"the steps share them. Pass variable_carry={names[0]!r} to RNN if a step "
+        "continues with the values of the step before it, or variable_axes="
+        f"{{{names[0]!r}: axis}} if each step has its own values. "
+        "(`variable_broadcast` is for collections that the cell only reads; they need "
+        "no option.)"
+    )
+
+
+class _InitialVariables(NamedTuple):
+    """The variables that a cell creates in its first step."""
+
+    constants: set[str]  # collections that depend on neither the carry nor the inputs
+    varying: set[str]  # the other collections
+    has_effects: bool  # of the step, such as `jax.debug.print`
+    create: Callable[[], dict[str, Any]]  # returns `constants`, without a step
+
+
+def _created(request: StepRequest) -> _InitialVariables:
+    """Returns the variables that the cell creates in its first step."""
+    cell = request.cell
+
+    def init(_: tuple, operands: tuple) -> Variables:
+        scope = flax_internals.initializing_scope(cell)
+        clone = unbound(cell).module.clone(parent=scope, _deep_clone=True)
+        request.step(clone, *operands)
+        return scope.mutable_variables()
+
+    operands = structs(request.carry[0]), structs(request.xs.inputs, drop_axis=0)
+    equations, shapes = jaxprs.trace(init, (), operands)
+    stages = equations.stages()
+    variables = jax.tree.unflatten(jax.tree.structure(shapes), equations.results)
+    varying = {
+        name
+        for name, tree in variables.items()
+        if any(jaxprs.is_variable(v) and stages[v] for v in jax.tree.leaves(tree))
+    }
+    constants = {name: variables[name] for name in variables.keys() - varying}
+
+    def create() -> dict[str, Any]:
+        atoms, treedef = jax.tree.flatten(constants)
+        values = dict(equations.constants)
+        jaxprs.evaluate(jaxprs.live_equations(equations.equations, atoms), values)
+        return jax.tree.unflatten(treedef, jaxprs.read(values, atoms))
+
+    has_effects = jaxprs.has_side_effects(equations.jaxpr)
+    return _InitialVariables(set(constants), varying, has_effects, create)
