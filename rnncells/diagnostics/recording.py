@@ -12,7 +12,6 @@ from flax import traverse_util
 from flax.core.scope import CollectionFilter, union_filters
 from jax import Array
 
-from rnncells._checks import is_nnx_module
 from rnncells.cells.any_cell import apply_step
 from rnncells.cells.carry import Carry
 from rnncells.diagnostics.named_step import NamedStep, marked
@@ -177,19 +176,14 @@ def step_values(
 
 def _check_linen(function: str, argument: str, module: Any) -> None:
     """Raises TypeError unless an argument is an instance of a linen module."""
-    if isinstance(module, nn.Module):
-        return
-    got = f"{type(module).__name__}."
-    if isinstance(module, type):
-        got = f"the class {module.__name__}. Pass an instance."
-    if is_nnx_module(module):
-        got += (
-            " Of a module of rnncells.nnx, pass its linen module and its variables: "
-            f"{function}({argument}.linen, {argument}.variables, ...)."
+    if not isinstance(module, nn.Module):
+        is_class = isinstance(module, type)
+        got = f"the class {module.__name__}" if is_class else type(module).__name__
+        raise TypeError(
+            f"`{argument}` of diagnostics.{function} must be a flax.linen module, got "
+            f"{got}. Of a module of rnncells.nnx, pass its linen module and its "
+            f"variables: {function}({argument}.linen, {argument}.variables, ...)."
         )
-    raise TypeError(
-        f"`{argument}` of diagnostics.{function} must be a flax.linen module, got {got}"
-    )
 
 
 def _apply(

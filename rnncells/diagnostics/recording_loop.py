@@ -1,6 +1,7 @@
 """A loop over time of an RNN that keeps the values of each step."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -94,6 +95,7 @@ def order_of(
     return Order(batch, valid, reverse, seq_lengths)
 
 
+@dataclass
 class RecordingLoop:
     """A loop over time, which a bound RNN runs in place of its own.
 
@@ -102,14 +104,11 @@ class RecordingLoop:
     `recorded` is what it has computed.
     """
 
-    def __init__(self, rnn: nn.Module, order: Order, taps: Any, jacobians: bool):
-        self.rnn, self.order, self.jacobians = rnn, order, jacobians
-        self.taps = None
-        if taps is not None:
-            values, carry = order.to_steps(taps)
-            leaves = jax.tree.leaves(carry, is_leaf=lambda leaf: leaf is None)
-            self.taps = StepValues(values, leaves)
-        self.recorded: Recorded | None = None
+    rnn: nn.Module
+    order: Order
+    taps: Any
+    jacobians: bool
+    recorded: Recorded | None = None
 
     def run(
         self, step: Callable, body: Any, reset_carry: Any, carry: tuple, xs: Any
@@ -131,10 +130,13 @@ class RecordingLoop:
                 f"{type(self.rnn.cell).__name__} changes {sorted(names)} at each step. "
                 "Leave them out of `mutable`."
             )
+        taps = None
+        if self.taps is not None:
+            of_values, of_carry = self.order.to_steps(self.taps)
+            leaves = jax.tree.leaves(of_carry, is_leaf=lambda leaf: leaf is None)
+            taps = StepValues(of_values, leaves)
         one_step = partial(self._one_step, partial(named, pure.consts))
-        final, (ys, values, matrices) = jax.lax.scan(
-            one_step, carry, (pure.xs, self.taps)
-        )
+        final, (ys, values, matrices) = jax.lax.scan(one_step, carry, (pure.xs, taps))
         request.count_draws()
         recorded_carry = jax.tree.unflatten(jax.tree.structure(carry[0]), values.carry)
         self.recorded = self._recorded(values.values, recorded_carry, matrices)
@@ -143,15 +145,15 @@ class RecordingLoop:
     def _one_step(self, named: Callable, carry: tuple, xs: tuple) -> tuple[Any, Any]:
         inputs, taps = xs
         (new, (output, _)), values = named(inputs, carry, taps)
-        matrices = None
-        if self.jacobians:
-            state, final = carry
+        if not self.jacobians:
+            return new, (output, values, None)
+        state, final = carry
 
-            def of_state(state: Carry) -> Carry:
-                return named(inputs, (state, final))[0][0][0]
+        def of_state(state: Carry) -> Carry:
+            return named(inputs, (state, final))[0][0][0]
 
-            matrices = upcast(jacobian(of_state, state, len(self.order.batch)))
-        return new, (output, values, matrices)
+        matrices = jacobian(of_state, state, len(self.order.batch))
+        return new, (output, values, upcast(matrices))
 
     def _recorded(
         self, values: dict[str, Array], carry: Carry, matrices: Array | None
@@ -181,19 +183,12 @@ def jacobian(function: Callable, carry: Carry, batch_dims: int) -> Array:
     )
     vector, unravel = ravel_pytree(row)
 
-    def of_diff(diff: Carry) -> Carry:
-        return inexact(function(combine(diff, nondiff)))
+    def moved(direction: Array) -> Array:
+        """Returns the result for a carry moved in one direction in all rows."""
+        parts = unravel(direction)
+        carry = jax.tree.map(jnp.add, diff, parts)
+        leaves = jax.tree.leaves(inexact(function(combine(carry, nondiff))))
+        return jnp.concatenate([jax.lax.collapse(x, batch_dims) for x in leaves], -1)
 
-    def column(direction: Array) -> Array:
-        """Returns the derivative in one direction, which is the same in all rows."""
-        tangents = jax.tree.map(
-            lambda part, leaf: jnp.broadcast_to(part, leaf.shape),
-            unravel(direction),
-            diff,
-        )
-        _, results = jax.jvp(of_diff, (diff,), (tangents,))
-        leaves = jax.tree.leaves(results)
-        flat = [jax.lax.collapse(leaf, batch_dims) for leaf in leaves]
-        return jnp.concatenate(flat, -1)
-
-    return jax.vmap(column, out_axes=-1)(jnp.eye(vector.size, dtype=vector.dtype))
+    jacfwd = jax.jacfwd(moved, holomorphic=jnp.iscomplexobj(vector))
+    return jacfwd(jnp.zeros_like(vector))
