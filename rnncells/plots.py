@@ -35,12 +35,7 @@ def gradients_over_lag(
     Args:
       norms: for each label, an array `(*batch, lag)`, as `diagnostics.by_lag` returns
         it; NaN where a row has no such step. Norms of 0 are not drawn.
-      ax: the axes to draw on.
       quantity: label of the vertical axis.
-
-    Raises:
-      ValueError: there are no norms, or an array has no values.
-      ModuleNotFoundError: matplotlib is not installed.
     """
     arrays = _by_label("norms", {label: (x,) for label, x in norms.items()})
     ax = _axes(ax)
@@ -74,15 +69,9 @@ def gate_over_text(
       gate: values of one row, real `(time, units)`.
       text: one symbol for each step, such as a string; None: numbers of steps. Spaces
         and newlines are shown as `␣` and `⏎`.
-      ax: the axes to draw on.
       name: what the values are.
       limits: values of the lightest and the darkest color; default: (0, 1), or (-m, m)
         with the largest magnitude m if values are outside of [0, 1].
-
-    Raises:
-      ValueError: `gate` does not have two axes or has no values, or `text` has another
-        length.
-      ModuleNotFoundError: matplotlib is not installed.
     """
     gate = np.asarray(gate, np.float64)
     if gate.ndim != 2:
@@ -134,12 +123,7 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
     Args:
       eigenvalues: complex numbers of any shape, as `diagnostics.eigenvalues` returns
         them for some steps.
-      ax: the axes to draw on.
       label: of these eigenvalues, for the legend.
-
-    Raises:
-      ValueError: there are no eigenvalues.
-      ModuleNotFoundError: matplotlib is not installed.
     """
     values = _filled("eigenvalues", eigenvalues).ravel()
     ax = _axes(ax)

@@ -1,7 +1,8 @@
 """Values of a recurrence, and the flow of gradients through it, for looking at.
 
 All functions are pure: they take arrays and return arrays, under `jit` too, and they
-need no change of a cell. `rnncells.plots` draws what they return.
+need no change of a cell. `rnncells.plots` draws what they return. They raise ValueError
+if a mask does not fit, or if the last two axes of Jacobians differ in size.
 """
 
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph as BackwardGraph

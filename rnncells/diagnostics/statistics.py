@@ -52,9 +52,6 @@ def norms(tree: ArrayTree, num_feature_dims: int = 1) -> Array:
         which is taken as one vector.
       num_feature_dims: number of feature axes, of the array with the fewest axes if
         they differ, as in the carry of `MLSTMCell`.
-
-    Raises:
-      ValueError: an array has no time axis.
     """
     leaves = jax.tree.leaves(upcast(tree))
     for leaf in leaves:
@@ -89,10 +86,7 @@ def saturation(
       mask: true at valid steps, `(*batch, time)`; None: all steps of `(batch, time,
         *features)`.
       low: lower threshold.
-      high: upper threshold, above `low`.
-
-    Raises:
-      ValueError: `low` is not below `high`; the mask does not fit.
+      high: upper threshold; ValueError if it is not above `low`.
 
     Reference: Karpathy, Johnson and Li, 2016, https://arxiv.org/abs/1506.02078.
     """
@@ -122,9 +116,6 @@ def drift(states: Array, mask: Array | None = None) -> Drift:
     Args:
       states: `(*batch, time, *features)`, real. Without a mask there is one batch axis.
       mask: true at valid steps, `(*batch, time)`; None: all steps.
-
-    Raises:
-      ValueError: the mask does not fit.
     """
     states, mask = upcast(states), _mask(states, mask)
     rows = tuple(range(mask.ndim - 1))
@@ -156,9 +147,6 @@ def singular_values(jacobians: Array) -> Array:
 
     Args:
       jacobians: `(*batch, time, size, size)`.
-
-    Raises:
-      ValueError: the last two axes differ in size.
     """
     _check(jacobians)
     return jnp.linalg.svd(jacobians, compute_uv=False)
@@ -177,9 +165,6 @@ def eigenvalues(jacobians: Array) -> Array:
 
     Args:
       jacobians: `(*batch, time, size, size)`.
-
-    Raises:
-      ValueError: the last two axes differ in size.
     """
     _check(jacobians)
     return jnp.linalg.eigvals(jacobians)
@@ -209,9 +194,6 @@ def carry_gradients(
         first step.
       norm: `'spectral'`: the largest singular value. `'frobenius'`: the root of the sum
         of squares.
-
-    Raises:
-      ValueError: the last two axes differ in size; `norm` is unknown.
 
     Reference: Pascanu, Mikolov and Bengio, 2013, https://arxiv.org/abs/1211.5063.
     """
@@ -253,9 +235,6 @@ def lyapunov_exponents(
       mask: true at valid steps, `(*batch, time)`. A row without one gives NaN.
       reverse: whether the layer ran from the last step to the first.
 
-    Raises:
-      ValueError: the last two axes differ in size, or the mask does not fit.
-
     Reference: Benettin et al., 1980, https://doi.org/10.1007/BF02128236; for recurrent
     networks Vogt et al., 2022, https://arxiv.org/abs/2006.14123.
     """
@@ -294,9 +273,6 @@ def by_lag(array: Array, mask: Array | None = None, *, reverse: bool = False) ->
       array: real numbers, `(*batch, time)`, such as norms of gradients.
       mask: true at valid steps, `(*batch, time)`; None: all are valid.
       reverse: whether the layer ran from the last step to the first.
-
-    Raises:
-      ValueError: the mask does not fit.
     """
     _check_mask(mask, array.shape)
     if not reverse:
