@@ -27,9 +27,9 @@ are missing, unknown, or have another shape, and for learned states in `to_...`,
 other libraries do not have.
 
 Only `files` imports another library, safetensors. `table` lists the cells of the other
-libraries: names of arrays, transposes, and orders of gates. `loading` converts arrays
-by that table, and `layout` finds the cells of a layer. See also docs/api/interop.md:
-orders of gates, sums of biases, and what holds for one library alone.
+libraries: names of arrays, transposes, and orders of gates; `loading` converts arrays
+by that table. See also docs/api/interop.md: orders of gates, sums of biases, and what
+holds for one library alone.
 """
 
 from rnncells import _lazy

@@ -8,8 +8,7 @@ from typing import Any
 
 import flax.linen as nn
 
-from rnncells.interop.layout import Params, Place
-from rnncells.interop.loading import Arrays, as_list, load, parts, unload
+from rnncells.interop.loading import Arrays, Params, Place, as_list, load, parts, unload
 from rnncells.interop.table import EQUINOX
 
 

@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from rnncells.interop.layout import Params
-from rnncells.interop.loading import as_array, check_arrays, flatten, plain, shapes
+from rnncells.interop.loading import (
+    Params,
+    as_array,
+    check_arrays,
+    flatten,
+    plain,
+    shapes,
+)
 
 Path = str | os.PathLike[str]
 

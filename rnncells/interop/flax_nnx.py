@@ -6,8 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from rnncells.interop.layout import Params
-from rnncells.interop.loading import Arrays, as_list, load, parts
+from rnncells.interop.loading import Arrays, Params, as_list, load, parts
 from rnncells.interop.table import FLAX_NNX
 
 

@@ -13,8 +13,7 @@ import jax
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.simple import SimpleCell
-from rnncells.interop.layout import Params, places
-from rnncells.interop.loading import Arrays, Part, load, parts, unload
+from rnncells.interop.loading import Arrays, Params, Part, load, parts, places, unload
 from rnncells.interop.table import HAIKU
 
 # Haiku's names of modules.

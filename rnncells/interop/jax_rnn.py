@@ -3,18 +3,19 @@
 `rnncells.interop` describes layers, results and errors of these functions.
 """
 
-import itertools
-import math
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.flatten_util import ravel_pytree
 
 from rnncells.interop import pytorch
-from rnncells.interop.layout import Params, described, places, template
-from rnncells.interop.loading import Arrays, as_array, check_states
+from rnncells.interop.loading import Params, as_array, check_states, places, template
+from rnncells.interop.table import described
 from rnncells.layers.torch_style import LSTM
+from rnncells.recurrence.pytrees import zeros
 
 
 def from_weights(layer: LSTM, weights: Array) -> Params:
@@ -25,13 +26,9 @@ def from_weights(layer: LSTM, weights: Array) -> Params:
     """
     _check_layer(layer)
     weights = as_array("weights", weights)
-    shapes = _shapes(layer, _features_in(layer, weights))
-    ends = list(itertools.accumulate(math.prod(shape) for shape in shapes.values()))
-    parts = jnp.split(weights, ends[:-1])
-    state_dict = {
-        name: part.reshape(shape)
-        for (name, shape), part in zip(shapes.items(), parts, strict=True)
-    }
+    tensors = _tensors(layer, _features_in(layer, weights))
+    _, unravel = ravel_pytree(zeros([*tensors.values()]))
+    state_dict = dict(zip(tensors, unravel(jnp.asarray(weights)), strict=True))
     return pytorch.from_state_dict(layer, state_dict)
 
 
@@ -40,7 +37,7 @@ def to_weights(layer: LSTM, variables: Params) -> Array:
     _check_layer(layer)
     check_states(layer, "jax.experimental.rnn")
     tensors = _in_order(layer, pytorch.to_state_dict(layer, variables))
-    return jnp.concatenate([tensor.ravel() for tensor in tensors.values()])
+    return ravel_pytree([*tensors.values()])[0]
 
 
 def _check_layer(layer: nn.Module) -> None:
@@ -54,7 +51,7 @@ def _check_layer(layer: nn.Module) -> None:
 
 def _features_in(layer: LSTM, weights: Array) -> int:
     """Returns the width of the inputs, computed from the number of weights."""
-    one = sum(math.prod(shape) for shape in _shapes(layer, 1).values())
+    one = sum(tensor.size for tensor in _tensors(layer, 1).values())
     for_each = 4 * layer.features * layer.directions
     more, rest = divmod(weights.size - one, for_each)
     if weights.ndim != 1 or more < 0 or rest != 0:
@@ -65,15 +62,15 @@ def _features_in(layer: LSTM, weights: Array) -> int:
     return 1 + more
 
 
-def _shapes(layer: LSTM, features_in: int) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of PyTorch's tensors, in the order of the vector."""
+def _tensors(layer: LSTM, features_in: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Returns PyTorch's tensors as structs, in the order of the vector."""
     layer = layer.clone(learn_states=False)
     variables = template(layer, features_in)
     tensors = jax.eval_shape(lambda v: pytorch.to_state_dict(layer, v), variables)
-    return {name: leaf.shape for name, leaf in _in_order(layer, tensors).items()}
+    return _in_order(layer, tensors)
 
 
-def _in_order(layer: LSTM, tensors: Arrays) -> Arrays:
+def _in_order(layer: LSTM, tensors: dict[str, Any]) -> dict[str, Any]:
     """Returns PyTorch's tensors in the order of the vector."""
     suffixes = ["", "_reverse"][: layer.directions]
     names = [

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from rnncells.cells.lstm import LSTMCell
-from rnncells.interop.layout import Params, Place
 from rnncells.interop.loading import (
     Arrays,
+    Params,
     Part,
+    Place,
     as_array,
     as_list,
     load,

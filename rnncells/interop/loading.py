@@ -18,12 +18,74 @@ from flax.core import FrozenDict
 from jax import Array
 
 from rnncells.cells.any_cell import feature_dims
-from rnncells.interop.layout import Params, Place, places, template
+from rnncells.cells.base import RNNCellBase
 from rnncells.interop.table import Form, Library
+from rnncells.layers.bidirectional import Bidirectional
+from rnncells.layers.multi_layer import MultiLayerRNN
+from rnncells.layers.rnn import RNN
 
+# Nested dictionaries, as `layer.init` returns them.
+Params = dict[str, chex.ArrayTree]
 Arrays = dict[str, chex.Array]
 # None stands for any size but 0.
 Shapes = dict[str, tuple[int | None, ...]]
+
+
+class Place(NamedTuple):
+    """A cell in a layer: its path in the layer's parameters, number and direction.
+
+    `layer` is None for a cell without a layer.
+    """
+
+    cell: nn.Module
+    path: tuple[str, ...] = ()
+    layer: int | None = None
+    reverse: bool = False
+
+
+def places(layer: nn.Module) -> list[Place]:
+    """Returns the cells of a layer, layer by layer, forward before backward."""
+    if isinstance(layer, RNNCellBase):
+        return [Place(layer)]
+    if isinstance(layer, MultiLayerRNN):
+        cell = layer.cell()
+        ends = [("cell",)]
+        if layer.bidirectional:
+            ends = [("forward_rnn", "cell"), ("backward_rnn", "cell")]
+        return [
+            Place(cell, (f"layers_{k}", *end), k, bool(direction))
+            for k in range(layer.num_layers)
+            for direction, end in enumerate(ends)
+        ]
+    if isinstance(layer, RNN) and isinstance(layer.cell, RNNCellBase):
+        return [Place(layer.cell, ("cell",), 0)]
+    if isinstance(layer, Bidirectional):
+        forward, backward = layer.forward_rnn, layer.backward_rnn
+        if isinstance(forward, RNN) and isinstance(backward, RNN):
+            return [
+                Place(forward.cell, ("forward_rnn", "cell"), 0),
+                Place(backward.cell, ("backward_rnn", "cell"), 0, reverse=True),
+            ]
+    is_class = isinstance(layer, type)
+    got = f"the class {layer.__name__}" if is_class else type(layer).__name__
+    if isinstance(layer, RNN):
+        got += f" of {type(layer.cell).__module__}.{type(layer.cell).__name__}"
+    raise TypeError(
+        "`layer` must be a cell of rnncells, RNN of a cell, Bidirectional of two RNN, "
+        f"LSTM, GRU or ElmanRNN, got {got}."
+    )
+
+
+def template(layer: nn.Module, features_in: int) -> Params:
+    """Returns the shapes and dtypes of a layer's variables for a width of inputs."""
+    is_cell = isinstance(layer, RNNCellBase)
+    # Images as large as the kernel; parameters do not depend on their size.
+    shape = (*getattr(places(layer)[0].cell, "kernel_size", ()), features_in)
+    shape = shape if is_cell else (1, *shape)
+    inputs = jax.ShapeDtypeStruct(shape, jnp.float32)
+    arguments = (layer.initialize_carry(None, inputs), inputs) if is_cell else (inputs,)
+    init = partial(layer.init, deterministic=True)
+    return nn.meta.unbox(jax.eval_shape(init, jax.random.key(0), *arguments))
 
 
 class Part(NamedTuple):

@@ -10,8 +10,16 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from rnncells.interop.layout import Params, Place, places
-from rnncells.interop.loading import Arrays, as_array, load, parts, unload
+from rnncells.interop.loading import (
+    Arrays,
+    Params,
+    Place,
+    as_array,
+    load,
+    parts,
+    places,
+    unload,
+)
 from rnncells.interop.table import PYTORCH
 
 TENSOR = r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?"

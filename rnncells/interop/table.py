@@ -18,6 +18,7 @@ block  our parameters
 `"W.T"` is the transpose of a block. `"W U"` stacks two blocks along the first axis.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -30,7 +31,6 @@ from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell
 from rnncells.cells.simple import SimpleCell
 from rnncells.cells.variational import VariationalDropout
-from rnncells.interop.layout import described
 
 
 class Form(NamedTuple):
@@ -102,6 +102,17 @@ class Library:
             f"`layer` must consist of cells that {self.name} also has: "
             f"{', '.join(map(str, self.forms))}; got {described(cell)}."
         )
+
+
+def described(layer: nn.Module) -> str:
+    """Returns the constructor call of a layer or cell, without default values."""
+    arguments = []
+    for field in dataclasses.fields(layer):
+        if field.init and field.name not in ("parent", "name"):
+            value = getattr(layer, field.name)
+            if value is not field.default:
+                arguments.append(f"{field.name}={getattr(value, '__name__', value)}")
+    return f"{type(layer).__name__}({', '.join(arguments)})"
 
 
 DEFAULTS = {"gate_fn": (nn.sigmoid,), "activation_fn": (nn.tanh,)}

@@ -22,7 +22,7 @@ STATE = "nnx"
 Path = tuple[Any, ...]
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True)
 class Parts:
     """An NNX module without its arrays: its class's name, and its static part.
 
@@ -30,17 +30,16 @@ class Parts:
     """
 
     name: str
-    graphdef: nnx.GraphDef
-    structs: tuple[tuple[tuple[str, Path], jax.ShapeDtypeStruct], ...]
+    graphdef: nnx.GraphDef = dataclasses.field(repr=False)
+    structs: tuple[tuple[tuple[str, Path], jax.ShapeDtypeStruct], ...] = (
+        dataclasses.field(repr=False)
+    )
 
     @classmethod
     def of(cls, module: nnx.Module) -> "Parts":
         """Returns the parts of a module; its arrays may be abstract."""
         shapes = structs(_arrays(module))
         return cls(type(module).__name__, nnx.graphdef(module), tuple(shapes.items()))
-
-    def __repr__(self) -> str:
-        return f"Parts({self.name})"
 
     def merge(self, variables: Mapping[str, Any]) -> Any:
         """Returns a module with these variables."""
