@@ -31,9 +31,7 @@ class Parts:
 
     name: str
     graphdef: nnx.GraphDef = dataclasses.field(repr=False)
-    structs: tuple[tuple[tuple[str, Path], jax.ShapeDtypeStruct], ...] = (
-        dataclasses.field(repr=False)
-    )
+    structs: tuple = dataclasses.field(repr=False)
 
     @classmethod
     def of(cls, module: nnx.Module) -> "Parts":
@@ -41,15 +39,11 @@ class Parts:
         shapes = structs(_arrays(module))
         return cls(type(module).__name__, nnx.graphdef(module), tuple(shapes.items()))
 
-    def merge(self, variables: Mapping[str, Any]) -> Any:
-        """Returns a module with these variables."""
-        return self._merged(_by_path(variables, [name for name, _ in self.structs]))
-
-    def abstract(self) -> Any:
-        """Returns a module with shapes in place of arrays."""
-        return self._merged({path: struct for (_, path), struct in self.structs})
-
-    def _merged(self, leaves: dict[Path, Any]) -> Any:
+    def merge(self, variables: Mapping[str, Any] | None) -> Any:
+        """Returns a module with these variables; None: with shapes in their place."""
+        leaves = {path: struct for (_, path), struct in self.structs}
+        if variables is not None:
+            leaves = _by_path(variables, [name for name, _ in self.structs])
         return nnx.merge(self.graphdef, nnx.from_flat_state(leaves))
 
 
@@ -134,7 +128,7 @@ class NNXCell(NNXLayer):
     @property
     def num_feature_axes(self) -> int:
         """Number of feature axes, the last axes of the input."""
-        cell = self.parts.abstract()
+        cell = self.parts.merge(None)
         if hasattr(cell, "num_feature_axes"):
             return cell.num_feature_axes
         return cell.num_feature_dims

@@ -106,20 +106,21 @@ def _graph_of(
 ) -> BackwardGraph:
     """Returns the graph of a traced function.
 
-    `outputs` names the leaves of its result. `trees` are what a `Program` needs beside
-    its steps; None for a graph that is not run.
+    `outputs` names the leaves of its result. `trees` are the last fields of a
+    `Program`; None for a graph that is not run.
     """
-    builder, steps_ = _Builder(), steps(equations)
+    builder = _Builder()
     inputs = [v for leaves in equations.arguments for v in leaves]
     for variable, argument in zip(inputs, arguments, strict=True):
         builder.add_argument(variable, argument)
-    for step in steps_:
+    for step in steps(equations):
         builder.add_step(step)
     results = tuple(
         builder.flow(atom).edge(atom, output)
         for atom, output in zip(equations.results, outputs, strict=True)
     )
-    program = trees and Program(equations, steps_, builder.recorded, *trees)
+    names = tuple(argument.name for argument in arguments)
+    program = trees and Program(equations, names, *trees)
     required = tuple(argument.name for argument in arguments if argument.requires)
     return BackwardGraph(name, results, required, program)
 
@@ -154,8 +155,7 @@ class _Builder:
     """Adds nodes for the steps of a function, in their order."""
 
     def __init__(self) -> None:
-        # See `Program`.
-        self.recorded: dict[Step, tuple[Operation, dict[int, Edge]]] = {}
+        self._operations = 0
         self._flows: dict[Variable, _Flow] = {}
 
     def flow(self, atom: Atom) -> _Flow:
@@ -206,22 +206,22 @@ class _Builder:
         ends = flows.copy()
         for k in set(wanted) - set(passing):
             ends[k] = _cut(zero, [flows[k]], step, device)
-        edges = {
-            k: ends[k].edge(atom, letters[k])
+        edges = [
+            ends[k].edge(atom, letters[k])
             for k, atom in enumerate(step.invars)
             if is_inexact(atom.aval)
-        }
+        ]
         node = Operation(
             name=step.name,
-            order=len(self.recorded),
+            order=self._operations,
             outputs=_types(step),
             device=device,
-            edges=tuple(edges.values()),
+            edges=tuple(edges),
             saved=tuple(saved),
             inner=_inner_graphs(step, flows),
             **wording(step.name, step.exponent, letters)._asdict(),
         )
-        self.recorded[step] = node, {k: edges[k] for k in passing}
+        self._operations += 1
         return _Flow(node, arguments=_reached([flows[k] for k in passing]))
 
 

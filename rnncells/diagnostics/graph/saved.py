@@ -12,7 +12,13 @@ from jax import Array
 
 from rnncells.diagnostics.graph.nodes import Saved
 from rnncells.diagnostics.graph.steps import Step
-from rnncells.recurrence.jaxprs import Atom, Variable, inner_jaxprs, is_variable
+from rnncells.recurrence.jaxprs import (
+    Atom,
+    Variable,
+    inner_jaxprs,
+    is_variable,
+    trace,
+)
 from rnncells.recurrence.pytrees import is_inexact, structs
 
 # Formulas of computed values; others are named by their function: `cos(x)`.
@@ -85,12 +91,9 @@ def _passes(vjp: Callable, results: Sequence[Any]) -> list[bool]:
     def pullback(leaves: list[Any], cotangents: list[Array]) -> Any:
         return jax.tree.unflatten(tree, leaves)(cotangents)
 
-    jaxpr = jax.make_jaxpr(pullback)(leaves, cotangents).jaxpr
-    depends = set(jaxpr.invars[len(leaves) :])
-    for equation in jaxpr.eqns:
-        if depends.intersection(filter(is_variable, equation.invars)):
-            depends.update(equation.outvars)
-    return [is_variable(v) and v in depends for v in jaxpr.outvars]
+    equations, _ = trace(pullback, leaves, cotangents)
+    stages = equations.stages()
+    return [is_variable(v) and stages[v] == 1 for v in equations.results]
 
 
 class _SavedValues:

@@ -1,4 +1,4 @@
-"""A run of a backward graph: values are recorded, gradients are added up."""
+"""A run of the function of a backward graph, whose gradients are added up."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,28 +9,23 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells._array_text import tree_text
-from rnncells.diagnostics.graph.nodes import Edge, Node, Operation
-from rnncells.diagnostics.graph.saved import vjp_of
-from rnncells.diagnostics.graph.steps import Step
 from rnncells.recurrence.jaxprs import Equations
-from rnncells.recurrence.pytrees import StructTree, structs, zeros
+from rnncells.recurrence.pytrees import StructTree, is_inexact, structs
 
 if TYPE_CHECKING:
     from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 
 
 class Program(NamedTuple):
-    """A function as steps, of which some are recorded.
+    """A traced function.
 
-    `recorded` has the node of a step, and the edges of the operands that get a
-    gradient, by their numbers. `bound` are the params of a bound module, the first
-    argument of `equations`. `arguments` and `result` are the shapes of the user's
-    pytrees.
+    `names` are those of the leaves of its arguments. `bound` are the params of a bound
+    module, the first argument of `equations`. `arguments` and `result` are the shapes
+    of the user's pytrees.
     """
 
     equations: Equations
-    steps: tuple[Step, ...]
-    recorded: dict[Step, tuple[Operation, dict[int, Edge]]]
+    names: tuple[str, ...]
     bound: tuple[Any, ...]
     arguments: tuple[Any, ...]
     result: StructTree
@@ -69,12 +64,28 @@ class Tape:
                 f"that the graph was made from, {tree_text(program.arguments)}, got "
                 f"{tree_text(structs(args))}."
             )
+        for node in graph.operations:
+            if node.name == "While":
+                raise NotImplementedError(
+                    "reverse-mode differentiation is not defined for `while` loops, "
+                    f"got {node.label}. Use `jax.lax.scan`, or `fori_loop` with "
+                    "constant bounds."
+                )
         self.graph = graph
         self.gradients: dict[str, Array] = {}
-        # Their backward passes, and where the gradients go from there.
-        self._recorded: dict[Operation, tuple[Callable, list[Edge]]] = {}
-        leaves = self._forward(program, jax.tree.leaves((program.bound, args)))
-        self.result = jax.tree.unflatten(jax.tree.structure(program.result), leaves)
+        leaves = map(jnp.asarray, jax.tree.leaves((program.bound, args)))
+        values = dict(zip(program.names, leaves, strict=True))
+
+        def forward(varied: dict[str, Array]) -> tuple[list[Array], list[Array]]:
+            results = program.equations(*(values | varied).values())
+            results = [jnp.asarray(result) for result in results]
+            return [r for r in results if is_inexact(r)], results
+
+        varied = {leaf.argument: values[leaf.argument] for leaf in graph.leaves}
+        # The backward pass, None when its saved values are released.
+        self._vjp: Callable | None
+        _, self._vjp, results = jax.vjp(forward, varied, has_aux=True)
+        self.result = jax.tree.unflatten(jax.tree.structure(program.result), results)
 
     def backward(
         self, cotangent: ArrayTree | None = None, retain_graph: bool = False
@@ -98,48 +109,25 @@ class Tape:
           RuntimeError: an earlier call released the saved values, see `retain_graph`.
           NotImplementedError: the graph has a `while` loop, which has no reverse mode.
         """
-        for node in self.graph.operations:
-            if node not in self._recorded:
-                formulas = ", ".join(value.formula for value in node.saved)
-                raise RuntimeError(
-                    "`backward` needs the values that the forward pass saved, got a "
-                    f"tape that has released them: for example, {node.label} needs "
-                    f"{formulas}. Pass `retain_graph=True` to every call of `backward` "
-                    "but the last, or run `graph.record` again."
-                )
-        gradients = self._backward(self._cotangents(cotangent))
-        if not retain_graph:
-            for node in self.graph.operations:
-                if node.saved:
-                    del self._recorded[node]
+        saving = [node for node in self.graph.operations if node.saved]
+        if self._vjp is None:
+            formulas = ", ".join(value.formula for value in saving[0].saved)
+            raise RuntimeError(
+                "`backward` needs the values that the forward pass saved, got a tape "
+                f"that has released them: for example, {saving[0].label} needs "
+                f"{formulas}. Pass `retain_graph=True` to every call of `backward` but "
+                "the last, or run `graph.record` again."
+            )
+        (gradients,) = self._vjp(self._cotangents(cotangent))
+        if saving and not retain_graph:
+            self._vjp = None
         for name, gradient in gradients.items():
             total = self.gradients.get(name)
             self.gradients[name] = gradient if total is None else total + gradient
         return gradients
 
-    def _forward(self, program: Program, leaves: list[Any]) -> list[Array]:
-        equations = program.equations._replace(equations=program.steps)
-        reachable = set(self.graph.operations)
-
-        def record(step: Step, operands: list[Array]) -> list[Array]:
-            node, edges = program.recorded.get(step, (None, {}))
-            if node is None or node not in reachable:
-                return step.function(*operands)
-            if node.name == "While":
-                raise NotImplementedError(
-                    "reverse-mode differentiation is not defined for `while` loops, "
-                    f"got {node.label}. Use `jax.lax.scan`, or `fori_loop` with "
-                    "constant bounds."
-                )
-            results, vjp = vjp_of(step, operands, list(edges))
-            self._recorded[node] = vjp, list(edges.values())
-            return results
-
-        results = equations(*map(jnp.asarray, leaves), rule=record)
-        return [jnp.asarray(result) for result in results]
-
     def _cotangents(self, cotangent: ArrayTree | None) -> list[Array]:
-        """Returns the gradients of the leaves of the result, checked."""
+        """Returns the checked gradients of the inexact leaves of the result."""
         if not any(edge.carries_gradient for edge in self.graph.results):
             raise ValueError(
                 f"the result of `{self.graph.name}` must depend on an argument that "
@@ -162,27 +150,5 @@ class Tape:
                 "`cotangent` must have the structure, shapes and dtypes of the result, "
                 f"{tree_text(expected)}, got {tree_text(structs(cotangent))}."
             )
-        return [jnp.asarray(leaf) for leaf in jax.tree.leaves(cotangent)]
-
-    def _backward(self, cotangents: list[Array]) -> dict[str, Array]:
-        """Returns the gradients of the leaves, from those of the result."""
-        sums: dict[tuple[Node | None, int], Array] = {}
-
-        def send(edge: Edge, gradient: Array) -> None:
-            if edge.carries_gradient:
-                key = edge.node, edge.output
-                sums[key] = sums[key] + gradient if key in sums else gradient
-
-        for edge, cotangent in zip(self.graph.results, cotangents, strict=True):
-            send(edge, cotangent)
-        for node in self.graph.operations:
-            vjp, edges = self._recorded[node]
-            # An output that is not used has the gradient 0.
-            cotangents = [
-                sums.pop((node, k)) if (node, k) in sums else zeros(output)
-                for k, output in enumerate(node.outputs)
-                if jnp.issubdtype(output.dtype, jnp.inexact)
-            ]
-            for edge, gradient in zip(edges, vjp(cotangents), strict=True):
-                send(edge, gradient)
-        return {leaf.argument: sums[leaf, 0] for leaf in self.graph.leaves}
+        leaves = map(jnp.asarray, jax.tree.leaves(cotangent))
+        return [leaf for leaf in leaves if is_inexact(leaf)]
