@@ -27,27 +27,6 @@ _INFIX |= {"gt": ">", "lt": "<", "eq": "=", "ge": ">=", "le": "<="}
 _LONGEST_FORMULA = 30
 
 
-def vjp_of(
-    step: Step, operands: Sequence[Any], wanted: Sequence[int]
-) -> tuple[list[Array], Callable]:
-    """Returns the results of a step, and its backward pass as a function.
-
-    The function maps a list of the gradients of the inexact results to the gradients of
-    the operands with the numbers `wanted`.
-    """
-
-    def function(*varied: Array) -> tuple[list[Array], list[Array]]:
-        values = list(operands)
-        for k, value in zip(wanted, varied, strict=True):
-            values[k] = value
-        results = step.function(*values)
-        return [r for r in results if is_inexact(r)], results
-
-    primals = [operands[k] for k in wanted]
-    _, vjp, results = jax.vjp(function, *primals, has_aux=True)
-    return results, vjp
-
-
 def derivative(
     step: Step,
     wanted: Sequence[int],
@@ -64,12 +43,19 @@ def derivative(
     if step.equation.primitive.name == "while":
         return [True] * len(wanted), []
     traced = [k for k, v in enumerate(step.invars) if is_variable(v)]
+    literals = {k: v.val for k, v in enumerate(step.invars) if not is_variable(v)}
 
     def forward(*values: Array) -> tuple[list[Array], Callable]:
-        operands = [None if is_variable(v) else v.val for v in step.invars]
-        for k, value in zip(traced, values, strict=True):
-            operands[k] = value
-        return vjp_of(step, operands, wanted)
+        operands = literals | dict(zip(traced, values, strict=True))
+
+        def function(varied: dict[int, Array]) -> tuple[list[Array], list[Array]]:
+            arguments = operands | varied
+            results = step.function(*(arguments[k] for k in sorted(arguments)))
+            return [r for r in results if is_inexact(r)], results
+
+        primals = {k: operands[k] for k in wanted}
+        _, vjp, results = jax.vjp(function, primals, has_aux=True)
+        return results, vjp
 
     avals = [step.invars[k].aval for k in traced]
     inputs = [
