@@ -4,9 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import jax.numpy as jnp
 from chex import ArrayTree
-from flax.typing import Dtype, Initializer
 
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.lru import RGLRUCell
@@ -35,20 +33,12 @@ class GriffinBlock(ResidualBlock):
     >>> y.shape
     (2, 7, 8)
 
-    Attributes:
-      features: width of the inputs and outputs.
+    Attributes, in addition to those of `rnncells.layers.residual_block.ResidualBlock`:
       recurrent_features: width of the RG-LRU; None: `features`. Default: None.
       inner_features: width inside of the gated network; None: 3 times `features`.
         Default: None.
       num_heads: number of diagonal blocks of the kernels of the RG-LRU, which divides
         its width. Default: 1.
-      kernel_size: number of steps of the convolution. Default: 4.
-      kernel_init: initializer of all kernels. Default: LeCun normal.
-      dtype: dtype of the computation; None promotes inputs and parameters. Sums with
-        the inputs keep the precision of the inputs. Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      time_major: inputs and outputs are `(time, *batch, features)`. Default: False.
-      return_carry: returns `(carry, outputs)`. Default: False.
 
     Raises:
       ValueError: a number is less than 1; `num_heads` does not divide the width of the
@@ -58,16 +48,9 @@ class GriffinBlock(ResidualBlock):
     Their local attention, which alternates with this block, is not here.
     """
 
-    features: int
     recurrent_features: int | None = None
     inner_features: int | None = None
     num_heads: int = 1
-    kernel_size: int = 4
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    time_major: bool = False
-    return_carry: bool = False
 
     def setup(self) -> None:
         types: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}

@@ -7,7 +7,6 @@ import chex
 import flax.linen as nn
 import jax.numpy as jnp
 from chex import ArrayTree
-from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells.cells.causal_conv import CausalConvCell
@@ -50,24 +49,17 @@ class XLSTMBlock(ResidualBlock):
     >>> y.shape
     (2, 7, 8)
 
-    Attributes:
-      features: width of the inputs and outputs.
+    Attributes, in addition to those of `rnncells.layers.residual_block.ResidualBlock`:
       kind: `'mlstm'`, which runs many steps at once, or `'slstm'`, a loop over time.
         Default: `'mlstm'`.
       num_heads: number of heads, which divides the width of the cell. Default: 4.
       inner_features: width inside of the projections: of the mLSTM, or of the
         feedforward network after the sLSTM. None: 2 and 4/3 times `features`, the
         latter rounded up. Default: None.
-      kernel_size: number of steps of the convolution. Default: 4.
       block_size: width of the diagonal blocks of the kernels of q, k and v, which
         divides `inner_features`. Default: 4.
       kernel_init: initializer of all kernels but those of i and f of the mLSTM and
         the recurrent ones. Default: LeCun normal.
-      dtype: dtype of the computation; None promotes inputs and parameters. Sums with
-        the inputs keep the precision of the inputs. Default: None.
-      param_dtype: dtype of the parameters and of the carry. Default: float32.
-      time_major: inputs and outputs are `(time, *batch, features)`. Default: False.
-      return_carry: returns `(carry, outputs)`. Default: False.
 
     Raises:
       ValueError: `kind` is another value; a number is less than 1; `num_heads` or
@@ -78,17 +70,10 @@ class XLSTMBlock(ResidualBlock):
     initial values, and for dropout, which it has before each sum with x.
     """
 
-    features: int
     kind: Kind = "mlstm"
     num_heads: int = 4
     inner_features: int | None = None
-    kernel_size: int = 4
     block_size: int = 4
-    kernel_init: Initializer = nn.initializers.lecun_normal()
-    dtype: Dtype | None = None
-    param_dtype: Dtype = jnp.float32
-    time_major: bool = False
-    return_carry: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
