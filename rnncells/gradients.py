@@ -44,7 +44,10 @@ Hook = Callable[[Carry], Carry]
 
 
 class Gradient:
-    """Base of the classes for `gradient` of `RNN`."""
+    """Base of the classes for `gradient` of `RNN`; their `steps` are at least 1."""
+
+    def __post_init__(self) -> None:
+        check_count(type(self).__name__, "steps", getattr(self, "steps", 1))
 
     def cuts(self, sizes: tuple[int, ...], axis: int) -> Array | None:
         """Returns the steps before which the gradient is cut, as booleans, or None.
@@ -85,6 +88,7 @@ class Bptt(Gradient):
     carry_hook: Hook | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.carry_hook is not None and not callable(self.carry_hook):
             raise TypeError(
                 f"`carry_hook` of {type(self).__name__} must be a function of the "
@@ -129,10 +133,6 @@ class TruncatedBptt(Bptt):
     """
 
     steps: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_count("TruncatedBptt", "steps", self.steps)
 
     def cuts(self, sizes: tuple[int, ...], axis: int) -> Array:
         step = jax.lax.broadcasted_iota(jnp.int32, sizes, axis)
@@ -287,9 +287,6 @@ class BlockRtrl(ForwardGradient):
 
     is_online = False
 
-    def __post_init__(self) -> None:
-        check_count("BlockRtrl", "steps", self.steps)
-
     def method(self, step: RowStep) -> BlockInfluence:
         return BlockInfluence(step)
 
@@ -312,9 +309,6 @@ class SnAp(ForwardGradient):
     """
 
     steps: int
-
-    def __post_init__(self) -> None:
-        check_count("SnAp", "steps", self.steps)
 
     def method(self, step: RowStep) -> Influence:
         return Influence(step, steps=self.steps)

@@ -1,6 +1,6 @@
 """Functions as equations: traced, inlined, and evaluated one by one."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -116,17 +116,18 @@ class Equations(NamedTuple):
         evaluate(self.equations, values, rule)
         return read(values, self.results)
 
-    def use_counts(self) -> Counter:
-        """Returns how often each variable is an operand or a result."""
-        operands = (v for equation in self.equations for v in variables(equation))
-        return Counter((*operands, *filter(is_variable, self.results)))
-
     def producers(self) -> dict[Variable, Any]:
         return {v: e for e in self.equations for v in e.outvars}
 
-    def consumers(self) -> dict[Variable, Any]:
-        """Returns the last equation that reads each variable."""
-        return {v: e for e in self.equations for v in variables(e)}
+    def users(self) -> dict[Variable, list[Any]]:
+        """Returns the equations that read each variable, and None for a result."""
+        users = defaultdict(list)
+        for equation in self.equations:
+            for v in variables(equation):
+                users[v].append(equation)
+        for v in filter(is_variable, self.results):
+            users[v].append(None)
+        return users
 
 
 def multiplies(equation: Any) -> bool:

@@ -112,9 +112,8 @@ class FusedProduct(NamedTuple):
         """Returns the sums of the addends of all products, joined as the products."""
         sums = []
         for slice_ in self.slices:
-            first, *rest = jaxprs.read(values, slice_.addends)
-            shape = slice_.result.aval.shape
-            sums.append(jnp.broadcast_to(sum(rest, first), shape))
+            first, *others = jaxprs.read(values, slice_.addends)
+            sums.append(jnp.broadcast_to(sum(others, first), slice_.result.aval.shape))
         if self.has_gate_axis:
             return jnp.stack(sums, -2)
         # A product of vectors is a number, which has no axis.
@@ -138,14 +137,14 @@ class EquationProduct(ProductFunction):
     is_swapped: bool
 
     def __call__(self, lhs: Array, weights: tuple[Array]) -> Array:
-        def one(lhs: Array) -> Array:
+        def multiply(lhs: Array) -> Array:
             operands = [*weights, lhs] if self.is_swapped else [lhs, *weights]
             return jaxprs.bind(self.equation, operands)[0]
 
         lhs_aval = self.equation.invars[int(self.is_swapped)].aval
         for _ in range(lhs.ndim - len(lhs_aval.shape)):
-            one = jax.vmap(one)
-        return one(lhs)
+            multiply = jax.vmap(multiply)
+        return multiply(lhs)
 
 
 def find_products(equations: Equations, stages: Stages) -> list[FusedProduct]:
@@ -182,7 +181,7 @@ def find_sum_points(
     Saving the sum replaces saving the projected input. Sums with a product of two
     values are skipped.
     """
-    use_counts, producers = equations.use_counts(), equations.producers()
+    users, producers = equations.users(), equations.producers()
     points = {}
     for equation in equations.equations:
         (result, *_), operands = equation.outvars, equation.invars
@@ -191,7 +190,7 @@ def find_sum_points(
         if any(not jaxprs.is_variable(v) or v.aval != result.aval for v in operands):
             continue
         addend, lhs = sorted(operands, key=lambda v: stages[v])
-        is_only_use = use_counts[addend] == 1
+        is_only_use = len(users[addend]) == 1
         if not is_only_use or (stages[addend], stages[lhs]) != (PROJECTION, RECURRENCE):
             continue
         if lhs not in producers or producers[lhs].primitive.name != "mul":
@@ -203,8 +202,9 @@ class _Finder:
     """Finds the weight, the bias and the addends of a product."""
 
     def __init__(self, equations: Equations, stages: Stages) -> None:
-        self._stages, self._use_counts = stages, equations.use_counts()
-        self._producers, self._consumers = equations.producers(), equations.consumers()
+        self._stages = stages
+        self._producers = equations.producers()
+        self._users = equations.users()
 
     def _stage(self, atom: Atom) -> int:
         """Returns the stage of a variable, -1 for a literal."""
@@ -224,14 +224,16 @@ class _Finder:
     def product(
         self, equation: Any, lhs: Variable, weight: Variable, is_matrix: bool
     ) -> FusedProduct:
-        (result,), bias, replaced = equation.outvars, None, [equation]
-        if is_matrix and (add := self._sum(result)) is not None:
-            bias = self._bias(_other(add, result), equation)
+        (result,) = equation.outvars
+        bias, kernel, replaced = None, weight, [equation]
+        if is_matrix:
+            kernel = self._uncast(weight, weight.aval.dtype)
+            add = self._sum(result)
+            bias = add and self._bias(_other(add, result), equation)
             if bias is not None:
                 replaced.append(add)
                 (result,) = add.outvars
         slices, sums = self._slices(result)
-        kernel = self._uncast(weight, weight.aval.dtype) if is_matrix else weight
         replaced += sums
         return FusedProduct(lhs, [equation], [kernel], [bias], slices, replaced)
 
@@ -272,8 +274,8 @@ class _Finder:
 
     def _only_user(self, result: Variable) -> Any:
         """Returns the equation that is the only use of a variable; None without."""
-        is_only_use = self._use_counts[result] == 1
-        return self._consumers.get(result) if is_only_use else None
+        users = self._users[result]
+        return users[0] if len(users) == 1 else None
 
     def _uncast(self, weight: Variable, dtype: Any) -> Variable:
         """Returns a weight before it was cast, so that its gradient is not rounded."""

@@ -83,8 +83,9 @@ class StepVJP:
         d_invariants = [v for v in self._d_invariants if v is not None]
         self._parts = _split(self._equations, d_carry, step_results, d_invariants)
         tree: Any = jax.tree.structure(residuals)
-        used, (_, leaves, _) = self._equations.use_counts(), self._equations.arguments
-        self.reads = tree.unflatten([v in used for v in leaves[: tree.num_leaves]])
+        leaves = self._equations.arguments[LINEARIZATION][: tree.num_leaves]
+        users = self._equations.users()
+        self.reads = tree.unflatten([v in users for v in leaves])
 
     def evaluate_invariants(self, weights: StepWeights) -> Values:
         """Evaluates the equations that depend on the weights alone."""

@@ -67,7 +67,7 @@ class _Grouping:
 
     def __init__(self, equations: Equations):
         self._equations = equations
-        self._use_counts = equations.use_counts()
+        self._users = equations.users()
         self._producers = equations.producers()
 
     def steps(self) -> list[Step]:
@@ -87,7 +87,7 @@ class _Grouping:
         producer = self._producers.get(atom) if is_variable(atom) else None
         if producer is None or producer.primitive.name not in names:
             return None
-        return producer if uses in (None, self._use_counts[atom]) else None
+        return producer if uses in (None, len(self._users[atom])) else None
 
     def _unbound(self) -> tuple[dict[int, Step], set[int]]:
         """Returns the steps of iterations over an axis, and the equations inside.
