@@ -1,23 +1,10 @@
 """How the gradient of a recurrence is formed: `RNN(cell, gradient=...)`.
 
-The values are the same for all of these classes; only derivatives differ.
-
-================ =============================================== =====================
-class            gradient of the parameters                      memory of a row
-================ =============================================== =====================
-`Bptt`           exact                                           time x n
-`TruncatedBptt`  errors go back to the start of a window         time x n
-`Truncated1997`  errors go back only through the cell state      time x n
-`Rtrl`           exact                                           n x P
-`BlockRtrl`      exact                                           n x P + steps x n
-`SnAp`           influences that arise within some steps         about P for one step
-`Rflo`           influences that stay within a unit              about P
-`Uoro`           random; its mean is exact                       n + P
-================ =============================================== =====================
-
-n is the number of units in the carry, P that of parameters. The first three go back in
-time. The other five are forward methods: they carry the influence of the parameters on
-the carry along with it, so they can learn on line (`rnncells.Online`).
+The values are the same for all of these classes; only derivatives differ. `Bptt`,
+`TruncatedBptt` and `Truncated1997` go back in time, with memory of time x n for a row
+with n units in its carry. The other classes are forward methods: they carry the
+influence of P parameters on the carry along with it, so they can learn on line
+(`rnncells.Online`).
 """
 
 from collections.abc import Callable
@@ -299,8 +286,8 @@ class SnAp(ForwardGradient):
     """The sparse n-step approximation of real-time recurrent learning.
 
     It keeps the entries of J that a parameter reaches in `steps` steps, and drops the
-    others. With 1, a weight influences only the unit that it feeds. With as many steps
-    as the sequence has, the gradient is exact.
+    others. With 1, a weight influences only the unit that it feeds, and J has about P
+    numbers. With as many steps as the sequence has, the gradient is exact.
 
     Attributes:
       steps: number of steps, n in the paper's name SnAp-n, at least 1.
@@ -318,10 +305,10 @@ class SnAp(ForwardGradient):
 class Rflo(ForwardGradient):
     """Local online learning: influence without the recurrent weights.
 
-    The influence passes from step to step only through each unit's own state, such as
-    a leak or a forget gate. Products of the carry with weights count as inputs, except
-    those that only the output reads. For an `LSTMCell`, this is `Truncated1997`,
-    computed forward in time. In a `ProjectedLSTMCell`, the projection counts as a
+    The influence, about P numbers, passes from step to step only through each unit's
+    own state, such as a leak or a forget gate. Products of the carry with weights count
+    as inputs, except those that only the output reads. For an `LSTMCell`, this is
+    `Truncated1997`, computed forward in time. In a `ProjectedLSTMCell`, the projection counts as a
     recurrent product, too.
 
     The paper also replaces the weights of the readout by fixed random ones in the
@@ -339,8 +326,8 @@ class Rflo(ForwardGradient):
 class Uoro(ForwardGradient):
     """Unbiased online recurrent optimization: an influence of rank one.
 
-    The influence is the product of two random vectors. The gradient is random; its mean
-    is the exact one. A layer draws from the random stream `'uoro'`: pass
+    The influence is the product of two random vectors, n + P numbers. The gradient is
+    random; its mean is the exact one. A layer draws from the random stream `'uoro'`: pass
     `rngs={"uoro": key}` to `apply`, another key for each gradient.
 
     >>> import jax, jax.numpy as jnp, rnncells

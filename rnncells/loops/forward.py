@@ -59,10 +59,8 @@ class ForwardLoop(Loop):
 
 
 def random_keys(rnn: nn.Module, batch: Batch) -> tuple[Array, ...]:
-    """Returns a raw random key for each row, if the layer's method draws numbers.
-
-    Values need no key, so a missing one is an error of the gradient alone.
-    """
+    """Returns a raw random key for each row, if the layer's method draws numbers."""
+    # Values need no key, so a missing one is an error of the gradient alone.
     stream = rnn.gradient.rng_stream
     if stream is None or not rnn.has_rng(stream):
         return ()

@@ -134,12 +134,7 @@ class StepRequest:
 
     @cached_property
     def function(self) -> PureFunction:
-        """The step as a pure function.
-
-        Raises:
-          Obstacle: the step is not a pure function of arrays.
-          FlaxError: the cell needs a random stream or a variable that it does not have.
-        """
+        """The step as a pure function; raises Obstacle or FlaxError if it is none."""
         cell, rnn = self.unbound_cell, self.rnn
         _check_pure(rnn, cell.variables, self.carry[0], self.xs.inputs)
         streams = available_streams(rnn, self.steps)

@@ -46,7 +46,6 @@ class Affine(ProductFunction):
         return kernel.astype(dtype), None if bias is None else bias.astype(dtype)
 
     def __call__(self, lhs: Array, weights: KernelAndBias) -> Array:
-        """Returns `(*leading, *features)` of `(*leading, features_in)`."""
         kernel, bias = self.cast_weights(lhs, weights)
         return _add_bias(jnp.tensordot(lhs.astype(kernel.dtype), kernel, 1), bias)
 
@@ -141,7 +140,6 @@ def _filled_biases(weights: Sequence[KernelAndBias]) -> list[Array] | None:
         return None
 
     def width(kernel: Array) -> int:
-        """Returns the width of a product with a kernel, which may have blocks."""
         return kernel.shape[-1] * (kernel.shape[0] if kernel.ndim > 2 else 1)
 
     return [
@@ -170,10 +168,9 @@ def _is_better_first(kernel: Array, lhs: jax.ShapeDtypeStruct) -> bool:
 
 
 def _weights_first(matrix: Array, rows: Array, axes: int) -> Array:
-    """Returns the sum of products over the last `axes` axes, with the matrix first.
+    """Returns `(*leading, *features)` of `(*features, *summed)`, `(*leading, *summed)`.
 
-    `(*features, *summed)` and `(*leading, *summed)` give `(*leading, *features)`. On
-    CPU XLA packs the right side anew at each call: with 16 MiB of weights there it
+    On CPU XLA packs the right side anew at each call: with 16 MiB of weights there it
     takes more than twice the time. The barriers keep XLA from turning it around.
     """
     leading, features = rows.shape[:-axes], matrix.shape[:-axes]

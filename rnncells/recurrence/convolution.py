@@ -53,11 +53,8 @@ class Convolution(ProductFunction):
     def vjp_lhs(
         self, lhs: jax.ShapeDtypeStruct, weights: tuple[Array], cotangent: Array
     ) -> Array:
-        """Returns the cotangent of the images.
-
-        XLA on CPU has a fast convolution only for kernels `(..., in, out)`: on CPU the
-        cotangent is formed by one with such a kernel.
-        """
+        # XLA on CPU has a fast convolution only for kernels `(..., in, out)`, so the
+        # cotangent is formed by one with such a kernel there.
 
         def linear(form: Convolution) -> Callable:
             vjp = partial(ProductFunction.vjp_lhs, form, lhs, weights)
@@ -69,11 +66,8 @@ class Convolution(ProductFunction):
     def vjp_weights(
         self, lhs: Array, weights: tuple[Array], cotangent: Array
     ) -> tuple[Array]:
-        """Returns the cotangent of the kernel, on CPU by a matrix product.
-
-        XLA on CPU would compute it by a convolution with a kernel of the size of the
-        image, which is up to 40 times slower.
-        """
+        # On CPU by a matrix product: XLA would compute it by a convolution with a
+        # kernel of the size of the image, which is up to 40 times slower.
 
         def by(form: Convolution) -> Callable:
             return partial(ProductFunction.vjp_weights, form)

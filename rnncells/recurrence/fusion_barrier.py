@@ -43,17 +43,17 @@ def is_small(step: Tree) -> bool:
 def scan_with_barriers(
     body: Callable, carry: ArrayTree, first: ArrayTree, xs: ArrayTree, unroll: int = 1
 ) -> ArrayTree:
-    """Returns the last carry of a loop whose steps read `first` apart from other work.
+    """Scans `body` over `first` and `xs`; `first` is read apart from other work.
 
     That is behind barriers, or where they do not hold, one step ahead. `body` is
-    `(carry, (first, x)) -> (carry, None)`; `first` and `xs` are `(time, ...)`.
+    `(carry, (first, x)) -> (carry, None)`. Returns the last carry.
     """
     if _BARRIERS_HOLD or is_small(structs(first, drop_axis=0)):
 
-        def one(carry: ArrayTree, x: tuple) -> tuple[ArrayTree, None]:
+        def behind_barrier(carry: ArrayTree, x: tuple) -> tuple[ArrayTree, None]:
             return body(carry, (step_barrier(x[0]), x[1]))
 
-        return jax.lax.scan(one, carry, (first, xs), unroll=unroll)[0]
+        return jax.lax.scan(behind_barrier, carry, (first, xs), unroll=unroll)[0]
 
     def step_at(i: Array | int) -> ArrayTree:
         index = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)

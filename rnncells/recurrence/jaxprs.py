@@ -81,20 +81,13 @@ class Part(NamedTuple):
 
 
 class Equations(NamedTuple):
-    """A function without inner calls.
+    """A function without inner calls."""
 
-    Attributes:
-      arguments: for each argument, the variables of its leaves.
-      results: variables, or literals, of the leaves of its result.
-      constants: values of the arrays that it closes over.
-      jaxpr: all of it, with equations that no result depends on.
-    """
-
-    arguments: list[list[Variable]]
+    arguments: list[list[Variable]]  # of each argument, those of its leaves
     equations: tuple[Any, ...]
-    results: list[Atom]
-    constants: Values
-    jaxpr: Any
+    results: list[Atom]  # of the leaves of its result
+    constants: Values  # the arrays that it closes over
+    jaxpr: Any  # also with equations that no result depends on
 
     def stages(self) -> Stages:
         """Returns the number of the last argument that each variable depends on."""
@@ -225,11 +218,7 @@ def has_side_effects(jaxpr: Any) -> bool:
 
 
 def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
-    """Returns why `vmap` over some operands cannot be used, None if it can.
-
-    The jaxpr is as from `jax.make_jaxpr`; `varying` says for each operand whether it is
-    mapped. The fast loop takes the derivatives of all steps at once.
-    """
+    """Returns why `vmap` over the operands that vary cannot be used, None if it can."""
     if jaxpr.effects:
         return (
             "has side effects, such as `jax.debug.print`, or uses a named axis, as in "
@@ -251,9 +240,9 @@ def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
 
 
 def _all_equations(jaxpr: Any, varying: list[bool], results: list[bool]) -> Iterator:
-    """Yields `(equation, operands, results)`, with flags of what varies.
+    """Yields each equation, with flags of which operands and results vary.
 
-    `results` takes the flags of the results of the jaxpr itself.
+    The flags of the jaxpr's own results are added to `results`.
     """
     varies = dict(zip(jaxpr.invars, varying, strict=True))
 

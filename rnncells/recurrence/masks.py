@@ -48,10 +48,9 @@ def both(first: Array | None, second: Array | None) -> Array | None:
 
 
 def effective_cuts(cuts: Array, update: Array | None, axis: int) -> Array:
-    """Returns the steps before which the gradient is cut: steps that update the carry.
+    """Moves cuts at steps that hold the carry to the row's next step that updates it.
 
-    A cut at a step that holds the carry is moved to the row's next step that updates
-    it, so that the gradient of a final carry that is held to the end is not cut.
+    So the gradient of a final carry that is held to the end is not cut.
     """
     if update is None:
         return cuts
@@ -100,10 +99,7 @@ def flip(tree: ArrayTree, seq_lengths: Array | None, axis: int) -> ArrayTree:
 
 
 def boundaries_reversed(resets: Array, axis: int) -> Array:
-    """Returns where a pass from right to left enters a new sequence.
-
-    It does so at the last step of each, which is the one before the next one's first.
-    """
+    """Returns where a pass from right to left enters a sequence: at its last step."""
     last = jax.lax.broadcasted_iota(jnp.int32, resets.shape, axis) == (
         resets.shape[axis] - 1
     )
@@ -111,11 +107,10 @@ def boundaries_reversed(resets: Array, axis: int) -> Array:
 
 
 def clear_padding(tree: ArrayTree, valid: Array, everything: bool) -> ArrayTree:
-    """Replaces inputs of invalid steps by zeros, so that NaN cannot spread from them.
+    """Replaces inputs of invalid steps by 0; without `everything`, NaN and infinity.
 
-    `0 * nan` is NaN: although the cotangent of an invalid step is 0, a NaN in its input
-    would reach the gradients of the weights. Without `everything`, only NaN and
-    infinity are replaced.
+    Although the cotangent of an invalid step is 0, a NaN in its input would reach the
+    gradients of the weights, because `0 * nan` is NaN.
     """
 
     def clear(leaf: Array) -> Array:

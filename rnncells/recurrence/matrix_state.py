@@ -152,8 +152,7 @@ class MatrixChunk:
     ) -> list[Any]:
         """Returns arrays with 0 at steps that are not finite, and notes these steps.
 
-        What is not finite would reach the steps before it, multiplied by 0. The steps
-        after it are marked instead, see `_after_nonfinite`.
+        They would reach the steps before them, multiplied by 0.
         """
         for x in arrays:
             if x is not None:

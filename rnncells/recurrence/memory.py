@@ -177,11 +177,10 @@ def plan(
 
 
 def _pays(steps: int, at_once: int, z: StructTree, operands: OperandStructs) -> bool:
-    """Says whether chunks keep less than they add, by estimates.
+    """Estimates whether chunks keep less of `z` and its cotangents than they add.
 
-    They keep less of the projected inputs and of their cotangents. They add the carries
-    before them with cotangents, and sums of weight gradients; and XLA on CPU copies the
-    inputs of a loop over chunks.
+    They add the carries before them with cotangents, and sums of weight gradients; and
+    XLA on CPU copies the inputs of a loop over chunks.
     """
     size = _bytes(z)
     if not isinstance(size, int):  # a batch of jax.export
@@ -226,16 +225,12 @@ class StepBuffers(NamedTuple):
 
 
 class ResidualBuffer(NamedTuple):
-    """Shapes of the buffers, and which residuals to save.
-
-    An output that is a leaf of the new carry, see `SplitStep.outputs_in_carry`, is not
-    written twice.
-    """
+    """Shapes of the buffers, and which residuals to save."""
 
     residuals: Residuals  # shapes and dtypes of a step
     outputs: StructTree  # shapes and dtypes of a step
     saved: Residuals  # for each leaf of the residuals, whether to write it
-    outputs_in_carry: list[int]
+    outputs_in_carry: list[int]  # see `SplitStep`; such an output is written once
 
     def empty(self, carry: ArrayTree, time: int) -> StepBuffers:
         def rows(struct: jax.ShapeDtypeStruct, count: int = time) -> Array:

@@ -53,8 +53,5 @@ def sharded_as_batch(tree: Any, inputs: Any, batch: int, axis: int | None) -> An
 
 
 def may_be_sharded() -> bool:
-    """Says whether JAX sees several devices, so that arrays can be sharded over them.
-
-    With automatic sharding, nothing else is known of it while a function is traced.
-    """
+    """Says whether JAX sees several devices: all that is known while tracing."""
     return jax.device_count() > 1

@@ -41,10 +41,7 @@ class ProductSlice(NamedTuple):
 
 
 class FusedProduct(NamedTuple):
-    """Products of one left operand, taken as one, in place of their equations.
-
-    Or a save point: a value that is saved as that of a product is, without kernels.
-    """
+    """Products of one left operand, taken as one; or a save point, without kernels."""
 
     lhs: Variable
     equations: list[Any]
@@ -75,10 +72,7 @@ class FusedProduct(NamedTuple):
 
     @property
     def has_gate_axis(self) -> bool:
-        """Whether the features of each product have an axis of their own.
-
-        They can then be sharded over devices; one device has no use for it.
-        """
+        """Whether gates have an axis, so that devices can share their features."""
         are_unsplit = len(self.equations) == len(self.slices) > 1
         widths = {slice_.width for slice_ in self.slices} if are_unsplit else ()
         return may_be_sharded() and len(widths) == 1
@@ -176,10 +170,9 @@ def save_point(
 def find_sum_points(
     equations: Equations, stages: Stages
 ) -> dict[Variable, FusedProduct]:
-    """Returns the sums of something with a projected input that nothing else reads.
+    """Returns sums to save in place of a projected input that nothing else reads.
 
-    Saving the sum replaces saving the projected input. Sums with a product of two
-    values are skipped.
+    Sums with a product of two values are skipped.
     """
     users, producers = equations.users(), equations.producers()
     points = {}

@@ -90,9 +90,8 @@ def vjp_evaluator(
 ) -> ProductEvaluator:
     """Returns an evaluator for a function that is differentiated.
 
-    The cotangent of a tap, a zero, is that of the product; weights get none. The
-    residuals contain the weights, but nothing that is formed of values of many steps
-    and weights. `values`, where known, include what is added to the products.
+    The cotangent of a tap, a zero, is that of the product; weights get none. `values`,
+    where known, include what is added to the products.
     """
 
     def evaluator(k: int, lhs: Array, addend: Array | None) -> Array:

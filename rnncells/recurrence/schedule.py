@@ -106,11 +106,11 @@ def scan(
 
     `loop(body, reset_carry, carry, xs)` runs `body(step, reset_carry, carry, x)` over
     the first axis of `xs` as `jax.lax.scan` does, with `step(carry, x) -> (carry,
-    output)`. Its outputs can be followed by a certificate. Where the state runs on past
-    the end of a row, `final` steps are those after which it is what is returned.
+    output)`. Its outputs can be followed by a certificate.
     """
     valid, update = schedule.valid, schedule.update
-    # Where the state runs on past the end of a row, what is returned is kept apart.
+    # Where the state runs on past the end of a row, the carry after the last `final`
+    # step is kept apart.
     has_final = valid is not update and (keep_final or keep_all)
     carry = carry, carry if has_final else None
     is_final = valid

@@ -71,10 +71,7 @@ class SplitStep:
         inputs: ArrayTree,
         policy: Policy | None = None,
     ) -> None:
-        """Traces `step(consts, carry, inputs) -> (carry, output)`, a pure function.
-
-        `consts` are the same at each step.
-        """
+        """Traces a pure function, `step(consts, carry, inputs) -> (carry, output)`."""
         args = consts, inputs, carry
         self._equations, self.result = jaxprs.trace(
             lambda consts, inputs, carry: step(consts, carry, inputs), *args

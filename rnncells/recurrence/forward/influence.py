@@ -50,7 +50,7 @@ class Influence:
     def __init__(
         self, step: RowStep, local: Callable | None = None, steps: int | None = None
     ) -> None:
-        """Finds which entries to keep: those that a parameter reaches in `steps` steps.
+        """Keeps the entries that a parameter reaches in `steps` steps.
 
         `local` is a step `row -> (s, output)` of equal values whose Jacobian by s is D.
         """
@@ -168,12 +168,9 @@ class BlockInfluence:
 
 
 def local(step: RowStep) -> Callable:
-    """Returns the step, `row -> (s, output)`, without gradients of recurrent products.
+    """Returns the step of `Rflo`, `row -> (s, output)`.
 
-    Random feedback local online learning (Murray, 2019,
-    https://doi.org/10.7554/eLife.43299) carries an influence only through what a unit
-    keeps of its own state: a leak, or a forget gate. The values of products with
-    recurrent weights count as inputs. Products that only the output reads are not cut.
+    It has no gradients of recurrent products, except those that only the output reads.
     """
     parts = SplitStep(
         lambda consts, carry, x: step.function(*consts, carry, x),
@@ -259,8 +256,8 @@ class SparseInfluence:
     """An influence matrix of which a column keeps few rows.
 
     The columns repeat with a period, as those of a kernel do for each input. `units`
-    are the rows that are kept of each column of a period, `(most rows of a column,
-    period)`; a column with fewer repeats row 0, where `mask` is false.
+    are the rows of each column that are kept, `(most rows of a column, period)`; a
+    column with fewer repeats row 0, where `mask` is false.
     """
 
     columns: int

@@ -50,11 +50,7 @@ class RowOperands(NamedTuple):
 
 
 class RowStep:
-    """A step of one row as a function of `RowOperands`.
-
-    `theta` has shapes and dtypes of what is differentiated beside the carry, which has
-    `size` real numbers. Influences add up in `influence_dtype`.
-    """
+    """A step of one row, whose carry has `size` real numbers, of `RowOperands`."""
 
     def __init__(
         self,
@@ -66,11 +62,10 @@ class RowStep:
     ) -> None:
         """Describes a step, `(shared, per_row, carry, x) -> (carry, output)`.
 
-        The other arguments are shapes and dtypes of one row: of what is the same for
-        all rows and steps, as parameters, and what is the same at each step and differs
-        by row, as the carry after a reset; of the carry; and of what differs from step
-        to step. `is_held(x)` is a boolean array of one element: whether the step holds
-        the carry; None: never.
+        The other arguments are shapes and dtypes of one row. `consts` are those of what
+        all rows and steps share, as parameters, and of what the steps of a row share,
+        as the carry after a reset. `is_held(x)`, of one element, says whether the step
+        holds the carry; None: never.
         """
         self.function, self._is_held = function, is_held
         self.consts, self.carry_structs, self.x = consts, carry, x
@@ -90,11 +85,10 @@ class RowStep:
         return *consts, self.carry(row.s, row.nondiff_carry)
 
     def output_with_tap(self, row: RowOperands, tap: Array) -> ArrayTree:
-        """Returns the output as a function of the carry after the step, too.
+        """Returns the output, where the carry after the step is a constant plus `tap`.
 
-        The carry after the step is a constant plus `tap`, zeros `(n,)`, so the
-        derivative by `tap` is that by the carry after the step, and the derivatives by
-        `theta` and `s` are those of other paths. At held steps, `tap` is not used.
+        So the derivatives by `theta` and `s` are those of other paths. `tap` is zeros,
+        `(n,)`; steps that hold the carry do not read it.
         """
         equations, result = self._equations
         taps = jax.tree.leaves(pytrees.inexact(self.carry(tap, row.nondiff_carry)))

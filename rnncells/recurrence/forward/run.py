@@ -129,12 +129,11 @@ def advance_rows(
     x: ArrayTree,
     d_outputs: ArrayTree,
 ) -> tuple[tuple, tuple]:
-    """Takes some steps of all rows, of operands that are `(steps, rows, ...)`.
+    """Takes some steps of all rows; `x` and `d_outputs` are `(steps, rows, ...)`.
 
     The state is the carry `(rows, n)`, its other leaves, `(rows, ...)`, and the
-    influence of each row. Returns the state after the steps, and the cotangents of θ, a
-    list of `(rows, ...)`, of the initial carry, and of `x`, from the outputs of these
-    steps.
+    influence of each row. Returns the state after the steps, and cotangents from their
+    outputs: of θ, a list of `(rows, ...)`, of the initial carry, and of `x`.
     """
 
     def of_row(
