@@ -308,8 +308,8 @@ class Rflo(ForwardGradient):
     The influence, about P numbers, passes from step to step only through each unit's
     own state, such as a leak or a forget gate. Products of the carry with weights count
     as inputs, except those that only the output reads. For an `LSTMCell`, this is
-    `Truncated1997`, computed forward in time. In a `ProjectedLSTMCell`, the projection counts as a
-    recurrent product, too.
+    `Truncated1997`, computed forward in time. In a `ProjectedLSTMCell`, the projection
+    counts as a recurrent product, too.
 
     The paper also replaces the weights of the readout by fixed random ones in the
     gradient of the units. The readout lies outside of this layer, so it keeps its own
@@ -327,8 +327,8 @@ class Uoro(ForwardGradient):
     """Unbiased online recurrent optimization: an influence of rank one.
 
     The influence is the product of two random vectors, n + P numbers. The gradient is
-    random; its mean is the exact one. A layer draws from the random stream `'uoro'`: pass
-    `rngs={"uoro": key}` to `apply`, another key for each gradient.
+    random; its mean is the exact one. A layer draws from the random stream `'uoro'`:
+    pass `rngs={"uoro": key}` to `apply`, another key for each gradient.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> rnn = rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.Uoro())

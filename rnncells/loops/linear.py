@@ -62,24 +62,21 @@ class LinearLoop(ParallelLoop):
 
     def run(self, request: StepRequest) -> tuple[LoopCarry, tuple]:
         cell, variables, _ = request.unbound_cell
-        xs, body = request.xs, request.body
         is_matrix = isinstance(cell, MatrixRNNCellBase)
+        method = _update if is_matrix else _coefficients
         chunk_steps = _matrix_steps if is_matrix else _element_steps
+        xs = request.xs
 
         def apply(method: Callable, *args: Any) -> Any:
             """Applies a method to all steps of a chunk."""
             return cell.apply(variables, *args, method=method)
 
-        is_associative = request.option("implementation") == "associative"
-        solver: linear_recurrence.Solver
-        solver = "associative" if is_associative else "auto"
-        steps = partial(chunk_steps, apply, body.keep_all, request.reset_carry, solver)
-        method = _update if is_matrix else _coefficients
         coefficients = partial(apply, method, request.carry[0])
         z = jax.eval_shape(jax.vmap(coefficients), xs.inputs)
         options = request.option("memory"), request.option("projection"), is_matrix
         operands = memory.OperandStructs(inexact(variables), request.carry, xs.inputs)
         segments, saving = memory.linear_plan(request.steps, z, *options, operands)
+        steps = partial(chunk_steps, request, apply)
 
         def chunk(carry: LoopCarry, start: Any, length: int, xs: StepInputs) -> tuple:
             return saving(steps)(carry, xs)
@@ -94,22 +91,12 @@ class LinearLoop(ParallelLoop):
             for s in segments
         ]
         carry, results = scan_chunks(chunk, request.carry, segments, xs_of_segments)
-        ys = [jax.tree.map(_merge_chunks, part) for part in results]
+        ys = jax.tree.map(lambda leaf: jax.lax.collapse(leaf, 0, 2), results)
         return carry, jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)
 
 
-def _merge_chunks(leaf: Array) -> Array:
-    """Returns `(time, ...)` of `(chunks, steps, ...)`."""
-    return leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
-
-
 def _element_steps(
-    apply: Callable,
-    keep_all: bool,
-    reset_carry: ArrayTree,
-    solver: linear_recurrence.Solver,
-    carry: LoopCarry,
-    xs: StepInputs,
+    request: StepRequest, apply: Callable, carry: LoopCarry, xs: StepInputs
 ) -> tuple[LoopCarry, tuple[ArrayTree, ArrayTree]]:
     """Takes the steps of a chunk, element by element."""
     state, final = carry
@@ -118,12 +105,13 @@ def _element_steps(
         return apply(_coefficients, state, x)
 
     projected, (a, b) = jax.vmap(coefficients)(xs.inputs)
+    is_associative = request.option("implementation") == "associative"
     c = linear_recurrence.solve_linear(
         *(a, b, state),
         reset=xs.reset,
         update=xs.update,
-        reset_carry=reset_carry,
-        solver=solver,
+        reset_carry=request.reset_carry,
+        solver="associative" if is_associative else "auto",
     )
     carries_seen = c
     if xs.update is not None:
@@ -135,7 +123,7 @@ def _element_steps(
     if xs.final is not None:
         history = masks.up_to_valid(xs.final, c, final)
         final = last_step(history)
-    return (state, final), (history if keep_all else None, outputs)
+    return (state, final), (history if request.body.keep_all else None, outputs)
 
 
 def _coefficients(cell: LinearRNNCellBase, carry: Carry, x: ArrayTree) -> tuple:
@@ -154,12 +142,7 @@ def last_step(tree: ArrayTree) -> ArrayTree:
 
 
 def _matrix_steps(
-    apply: Callable,
-    keep_all: bool,
-    reset_carry: ArrayTree,
-    _: linear_recurrence.Solver,
-    carry: LoopCarry,
-    xs: StepInputs,
+    request: StepRequest, apply: Callable, carry: LoopCarry, xs: StepInputs
 ) -> tuple[LoopCarry, tuple[ArrayTree, ArrayTree]]:
     """Takes the steps of a chunk, by products of matrices."""
     state, final = carry
@@ -176,15 +159,15 @@ def _matrix_steps(
         updates,
         reset=xs.reset,
         update=xs.update,
-        reset_state=None if xs.reset is None else to_state(reset_carry),
+        reset_state=None if xs.reset is None else to_state(request.reset_carry),
     )
     outputs = jax.vmap(partial(apply, _read_output))(*chunk.reads(), projected)
     history, last = None, chunk.last()
-    if keep_all:
+    if request.body.keep_all:
         history = jax.vmap(to_carry)(chunk.states())
     if xs.final is not None:
         valid_step = masks.last_valid(xs.final, 0)
-        if keep_all:
+        if history is not None:
             history = masks.up_to_valid(xs.final, history, final)
         last_valid = to_carry(chunk.state_after(jnp.maximum(valid_step[-1], 0)))
         final = masks.select(valid_step[-1] >= 0, last_valid, final)
