@@ -1,5 +1,6 @@
 """The backward graph as data, as text, and as a picture."""
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -283,8 +284,7 @@ def _label(node: Node) -> list[str]:
 
 
 def _quoted(lines: list[str]) -> str:
-    escaped = [line.replace("\\", "\\\\").replace('"', '\\"') for line in lines]
-    return '"' + "\\n".join(escaped) + '"'
+    return json.dumps("\n".join(lines), ensure_ascii=False)
 
 
 def _escaped(text: str) -> str:

@@ -1,6 +1,5 @@
 """From a function and its arguments to its backward graph."""
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.api_util import debug_info
 
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 from rnncells.diagnostics.graph.nodes import Accumulate, Cut, Edge, Node, Operation
@@ -64,20 +64,18 @@ def backward_graph(
       ValueError: `argnums` is out of range or has a number twice.
     """
     bound: tuple[Any, ...] = ()
-    requires, labels = _which_require(argnums, args), _argument_names(fn, args)
+    requires = _which_require(argnums, args)
+    names: Any = debug_info("backward_graph", fn, args, {}).arg_names
     module = fn if isinstance(fn, nn.Module) else getattr(fn, "__self__", None)
     if isinstance(module, nn.Module) and module.scope is not None:
         fn, params = _as_function_of_params(fn, module)
-        bound, labels = (params,), ["params", *labels]
-        requires = [*_which_require(None, bound), *requires]
+        bound = (params,)
+        requires = _which_require(None, bound) + requires
+        paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+        names = (*("params" + jax.tree_util.keystr(path) for path in paths), *names)
     trees = (*bound, *args)
-    arguments = [
-        _Argument(label + jax.tree_util.keystr(path), is_required, _device(leaf))
-        for label, tree, required in zip(labels, trees, requires, strict=True)
-        for (path, leaf), is_required in zip(
-            jax.tree_util.tree_leaves_with_path(tree), required, strict=True
-        )
-    ]
+    devices = map(_device, jax.tree.leaves(trees))
+    arguments = list(map(_Argument, names, requires, devices))
     equations, result = trace(fn, *structs(trees), is_inlined=is_inlined)
     ends = jax.tree_util.tree_leaves_with_path(result)
     return _graph_of(
@@ -313,8 +311,8 @@ def _scan_graph(step: Step, flows: Sequence[_Flow]) -> BackwardGraph:
 
 def _which_require(
     argnums: int | Sequence[int] | None, args: Sequence[Any]
-) -> list[list[bool]]:
-    """Returns, for each argument and each of its leaves, if it requires a gradient."""
+) -> list[bool]:
+    """Returns for each leaf of the arguments whether it requires a gradient."""
     chosen = range(len(args)) if argnums is None else argnums
     numbers = [chosen] if isinstance(chosen, int) else list(chosen)
     for number in numbers:
@@ -326,7 +324,7 @@ def _which_require(
     required = {number % len(args) for number in numbers}
     if len(required) != len(numbers):
         raise ValueError(f"`argnums` must name each argument once, got {numbers}.")
-    requires = []
+    requires: list[bool] = []
     for number, tree in enumerate(args):
         leaves = jax.tree.leaves(tree)
         inexact = [number in required and is_inexact(leaf) for leaf in leaves]
@@ -336,22 +334,8 @@ def _which_require(
                 f"argument {number} must have floating or complex leaves, because "
                 f"`argnums` names it, got the dtypes {dtypes}."
             )
-        requires.append(inexact)
+        requires += inexact
     return requires
-
-
-def _argument_names(fn: Callable, args: Sequence[Any]) -> list[str]:
-    """Returns the names of a function's arguments, as far as it has them."""
-    try:
-        signature = inspect.signature(fn)
-        bound = signature.bind(*args).arguments
-    except (TypeError, ValueError):
-        return [f"argument[{k}]" for k in range(len(args))]
-    labels: list[str] = []
-    for name, value in bound.items():
-        is_rest = signature.parameters[name].kind == inspect.Parameter.VAR_POSITIONAL
-        labels += [f"{name}[{k}]" for k in range(len(value))] if is_rest else [name]
-    return labels
 
 
 def _as_function_of_params(fn: Callable, bound: nn.Module) -> tuple[Callable, Any]:
