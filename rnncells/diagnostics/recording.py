@@ -14,8 +14,13 @@ from jax import Array
 
 from rnncells.cells.any_cell import apply_step
 from rnncells.cells.carry import Carry
-from rnncells.diagnostics.named_step import NamedStep, marked
-from rnncells.diagnostics.recording_loop import Recorded, RecordingLoop, order_of
+from rnncells.diagnostics.recording_loop import (
+    NamedStep,
+    Recorded,
+    RecordingLoop,
+    marked,
+    order_of,
+)
 from rnncells.flax_internals import copy_bound
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import combine, inexact, zeros
