@@ -1,11 +1,7 @@
 """Checkpoints: what comes back, what is refused, and what damage does."""
 
-import logging
 import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -13,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from data_configs import run_two_processes
 from levels import by_level
 
 from experiments.runs import checkpoint
@@ -20,8 +17,6 @@ from experiments.runs.checkpoint import Checkpoints, saved_steps
 from experiments.settings.rules import ConfigError
 
 pytestmark = pytest.mark.default
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def state_at(step):
@@ -100,33 +95,6 @@ def test_state_can_change_while_it_is_saved(tmp_path, monkeypatch):
             _, found = checkpoints.restore(state, step)
             for leaf in found.values():
                 np.testing.assert_array_equal(leaf, np.arange(300_000.0) + step)
-
-
-@pytest.mark.several_devices
-def test_arrays_come_back_on_other_numbers_of_devices(tmp_path):
-    def over(devices):
-        mesh = jax.make_mesh((devices,), ("x",), devices=jax.devices()[:devices])
-        spec = jax.sharding.PartitionSpec("x")
-        return jax.sharding.NamedSharding(mesh, spec)
-
-    values, key = jnp.arange(8.0), jax.random.key(7)
-    keys = jax.random.split(key, 4)
-    with Checkpoints(tmp_path / "c") as checkpoints:
-        state = jax.device_put({"a": values, "keys": keys}, over(4))
-        checkpoints.save(1, state)
-        like = {
-            "a": jax.ShapeDtypeStruct((8,), jnp.float32, sharding=over(2)),
-            "keys": jax.ShapeDtypeStruct((4,), key.dtype, sharding=over(2)),
-        }
-        _, found = checkpoints.restore(like)
-        assert found["a"].sharding == found["keys"].sharding == over(2)
-        np.testing.assert_array_equal(found["a"], values)
-        np.testing.assert_array_equal(*map(jax.random.key_data, (found["keys"], keys)))
-        # Without a sharding, on the default device.
-        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), like)
-        _, found = checkpoints.restore(like)
-        assert found["a"].devices() == {jax.devices()[0]}
-        np.testing.assert_array_equal(found["a"], values)
 
 
 OTHERS = [
@@ -308,33 +276,11 @@ with Checkpoints(folder) as checkpoints:
 
 @pytest.mark.exhaustive
 def test_several_processes_save_and_restore_together(tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
-    words = [sys.executable, "-c", PROCESS, tmp_path / "c", address]
-    options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    # Two devices in each process.
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
-    options["env"] = os.environ | flags
-    processes = [
-        subprocess.Popen([*words, str(number)], text=True, **options)
-        for number in range(2)
-    ]
-    outputs = [process.communicate() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], outputs
+    said = run_two_processes(
+        PROCESS,
+        lambda address, number: [str(tmp_path / "c"), address, str(number)],
+        # Two devices in each process.
+        XLA_FLAGS="--xla_force_host_platform_device_count=2",
+    )
     # Only the first process prints.
-    assert ["_METADATA is missing" in error for _, error in outputs] == [True, False]
-
-
-@pytest.mark.parametrize(
-    "name, text, is_shown",
-    [
-        ("asyncio", "Future exception was never retrieved", False),
-        ("asyncio", "Task exception was never retrieved", False),
-        ("absl", "Future exception was never retrieved", True),
-        ("asyncio", "another message", True),
-    ],
-)
-def test_errors_that_are_raised_as_well_are_not_logged(name, text, is_shown):
-    record = logging.makeLogRecord({"name": name, "pathname": "events.py", "msg": text})
-    assert checkpoint._is_of_others(record) == is_shown
+    assert ["_METADATA is missing" in text for text in said] == [True, False]

@@ -4,7 +4,6 @@ import dataclasses
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from levels import by_level
@@ -91,7 +90,7 @@ def one_hot(indices, size):
     return np.eye(size)[np.asarray(indices)]
 
 
-@pytest.mark.parametrize("name, reading, method", by_level(NETS, 1))
+@pytest.mark.parametrize("name, reading, method", by_level(NETS, 2))
 def test_learning_follows_the_equations(name, reading, method, float64):
     learner, w, sequence = setting(name, reading, method)
     assert isinstance(learner, CompetitorLearner)
@@ -109,21 +108,6 @@ def test_learning_follows_the_equations(name, reading, method, float64):
             assert (ours is None) == (theirs is None)
             if ours is not None:
                 np.testing.assert_allclose(ours[..., trial], theirs, rtol=1e-11)
-
-
-def test_bptt_is_gradient_descent(float64):
-    learner, w, sequence = setting("long-lag-2a", "rtrl-4", "bptt")
-    one, alone = jax.tree.map(lambda leaf: leaf[..., 0], (w, sequence))
-
-    def error(w):
-        y = learner.respond(w, alone.inputs[:, None], alone.length[None])[..., 0]
-        return 0.5 * jnp.sum((jax.nn.one_hot(alone.target, learner.outputs) - y) ** 2)
-
-    new, _ = jax.jit(learner.learn)(w, sequence)
-    gradient = jax.jit(jax.grad(error))(one)
-    expected = jax.tree.map(lambda w, g: w - RATE * g, one, gradient)
-    for ours, theirs in zip(new, expected, strict=True):
-        np.testing.assert_allclose(ours[..., 0], theirs, rtol=1e-11)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from functools import partial
 
 import jax
@@ -11,7 +9,6 @@ import pytest
 
 from experiments.paper1997.learners.network import count
 from experiments.paper1997.learners.published import initial_weights, network_of
-from experiments.settings import reading
 from experiments.settings.config import Stopping
 from experiments.settings.reading import (
     config_names,
@@ -27,7 +24,6 @@ from experiments.settings.tasks import TemporalOrder, TwoClasses
 pytestmark = pytest.mark.default
 
 KEY = jax.random.key(0)
-ROOT = reading.CONFIGS.parent
 
 TEXT = """\
 # The header,
@@ -215,11 +211,6 @@ def test_mistake_is_refused_with_file_section_and_rule(file, old, new, message):
     assert str(caught.value).startswith("a.toml")
 
 
-def test_syntax_error_keeps_line_and_column(file):
-    with pytest.raises(ConfigError, match=r"^a\.toml: .*line 2, column 8"):
-        read_config(file("trials = 3\nrate = \n"))
-
-
 def test_text_that_is_not_utf8_is_refused(file):
     path = file()
     path.write_bytes(b'title = "\xff"')
@@ -230,32 +221,3 @@ def test_text_that_is_not_utf8_is_refused(file):
 def test_name_and_path_find_the_same_file():
     by_name = config_path("temporal-order-6a")
     assert config_path(by_name) == config_path(str(by_name)) == by_name
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["temporal-oder-6a", "temporal-oder-6a.toml", "config/temporal-order-6a.toml"],
-)
-def test_unknown_config_names_the_nearest(name):
-    with pytest.raises(ConfigError) as caught:
-        config_path(name)
-    expected = f"no config `{name}`; did you mean `temporal-order-6a`?"
-    assert str(caught.value) == expected
-
-
-def test_config_without_a_near_name_lists_all():
-    with pytest.raises(ConfigError) as caught:
-        config_path("qqq")
-    assert all(f"`{name}`" in str(caught.value) for name in config_names())
-
-
-def test_reading_a_config_imports_neither_jax_nor_tyro():
-    code = (
-        "import sys; from experiments.settings.reading import *; "
-        "[read_config(config_path(name)) for name in config_names()]; "
-        "print({'jax', 'tyro'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
-    assert (done.stdout.strip(), done.stderr) == ("set()", "")

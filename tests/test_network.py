@@ -11,7 +11,6 @@ import pytest
 from equations.memory_cells import on_line
 from levels import by_level
 
-import rnncells
 from experiments.paper1997.learners import online
 from experiments.paper1997.learners.network import Network, Weights, count, logistic
 
@@ -244,27 +243,6 @@ def test_updates_at_every_step_follow_the_equations(is_symbolic, rng, float64):
         one_hot = np.eye(3)[targets[:length, k]]
         x_k = x[:length, :, k]
         close(trial(new, k), step_by_step(network, trial(w, k), x_k, one_hot, RATE))
-
-
-def test_network_equals_lstm1997_cell(rng, float64):
-    network = NETWORKS["identity"]
-    w, (_, x) = draw_weights(rng, network), draw_inputs(rng, network)
-    cell = rnncells.LSTM1997Cell(blocks=2, block_size=2, param_dtype=jnp.float64)
-    apply = jax.jit(rnncells.RNN(cell).apply)
-    outputs = jax.jit(partial(plain_outputs, network))
-    for k in range(TRIALS):
-        ends = {"i": (0, 2), "g": (2, 6), "o": (6, 8)}
-        own = trial(w, k)
-        params = {}
-        for letter, (start, end) in ends.items():
-            params[f"i{letter}"] = {"kernel": own.inputs[:, start:end]}
-            params[f"h{letter}"] = {
-                "kernel": own.hidden[:, start:end],
-                "bias": own.bias[start:end],
-            }
-        y_c = apply({"params": {"cell": params}}, x[..., k])
-        y = y_c @ own.outputs.T + own.output_bias
-        close(outputs(own, x[..., k]), y)
 
 
 def test_slope_of_the_logistic_function_does_not_underflow():

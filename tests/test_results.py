@@ -19,7 +19,6 @@ from experiments.reports.data.results import curve, results_of
 from experiments.reports.report import KINDS, ROOT, modules_of, write_pages
 from experiments.reports.tables import changes
 from experiments.runs import environment
-from experiments.runs.folder import read_result
 from experiments.settings.reading import config_path, data_names, read_config, to_dict
 from experiments.settings.rules import ConfigError
 
@@ -276,21 +275,6 @@ def test_committed_results_match_the_current_configs(name, committed):
         commit = result["environment"]["commit"]
         assert commit and not commit.endswith("-dirty")
         assert len(result["curve"]["updates"]) <= of_data.POINTS
-
-
-@pytest.mark.parametrize(
-    "name, metric", [("char-lm", "both.loss"), (NAME, "parameters")]
-)
-def test_damaged_results_name_what_is_missing(name, metric, tmp_path):
-    result = result_of(name)
-    *sections, last = f"metrics.{metric}".split(".") if "." in metric else [metric]
-    inner = result
-    for section in sections:
-        inner = inner[section]
-    del inner[last]
-    folder = write_run(tmp_path / "run", result)
-    with pytest.raises(ConfigError, match=f"result.json is damaged: .*{metric}`"):
-        read_result(folder / "result.json")
 
 
 def test_environment_names_the_processor(tmp_path, monkeypatch):

@@ -167,6 +167,7 @@ def test_run_without_recorded_settings_resumes(folder):
         [
             (METRICS, lambda path: path.write_bytes(path.read_bytes()[:-1])),
             (METRICS, lambda path: path.unlink()),
+            (METRICS, lambda path: path.write_bytes(bytes(path.stat().st_size))),
             (METRICS, lambda path: path.write_text("[" * 100_000)),
             (METRICS, lambda path: path.write_text("9" * 6_000)),
             (ENVIRONMENT, lambda path: path.write_text("[]")),
@@ -221,13 +222,6 @@ def test_folder_below_a_file_is_refused_without_a_word_about_checkpoints(tmp_pat
     message = "cannot write in the folder `.*/file/run`: Not a directory. Choose"
     with pytest.raises(ConfigError, match=message), locked(tmp_path / "file/run"):
         pass
-
-
-def test_unreadable_curves_are_named(folder, config):
-    size = (folder / METRICS).stat().st_size
-    (folder / METRICS).write_bytes(bytes(size))
-    with pytest.raises(ConfigError, match="metrics.jsonl is damaged"):
-        run(config, folder, NAME, None)
 
 
 def test_result_is_not_lost_without_overwrite(folder, config, monkeypatch):

@@ -172,16 +172,6 @@ def test_accumulated_gradients_equal_those_of_a_large_batch(config):
     np.testing.assert_allclose(total["w"], params["w"] + updates["w"], rtol=1e-6)
 
 
-def test_average_of_weights_follows_its_equation(trainer, config):
-    """The decay is that of the config, or n / (9 + n) while that is smaller."""
-    assert config.optimizer.ema == 0.998
-    averaged = jax.jit(trainer._averaged)
-    first = averaged(5.0, 2.0, 4)
-    np.testing.assert_allclose(first, 4 / 13 * 5 + 9 / 13 * 2, rtol=1e-6)
-    late = averaged(5.0, 2.0, 10**6)
-    np.testing.assert_allclose(late, 0.998 * 5 + 0.002 * 2, rtol=1e-6)
-
-
 def test_evaluation_keeps_the_best_parameters(trainer, advanced):
     state, metrics = trainer.validate(advanced[0], trainer.data, 3)
     assert state.best_loss == metrics["loss"] and state.best_update == 3

@@ -3,42 +3,30 @@
 import json
 import os
 import re
-import socket
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from data_configs import language_model, write_text
-from flax import traverse_util
+from data_configs import (
+    language_model,
+    run_two_processes,
+    write_finished,
+    write_text,
+)
 
 from experiments import cli
 from experiments.datasets.text import SHORTEST
 from experiments.runs.checkpoint import Checkpoints
-from experiments.runs.folder import (
-    CHECKPOINTS,
-    CONFIG,
-    DATA,
-    METRICS,
-    RESULT,
-    WEIGHTS,
-    to_json,
-)
-from experiments.settings.reading import to_dict
+from experiments.runs.folder import CHECKPOINTS, DATA, METRICS, RESULT
 from experiments.settings.rules import ConfigError
 from experiments.supervised import run as of_run
-from experiments.supervised.identity import note_identity
 from experiments.supervised.loop import Run
 from experiments.supervised.run import run
 from experiments.supervised.sampling import load
 from experiments.supervised.tasks.char_lm import STREAMS, CharLMTask
 
 pytestmark = pytest.mark.default
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class Stopped(Run):
@@ -101,13 +89,9 @@ def finished(tmp_path_factory):
     """A text without newlines, and the files that a run on it has left."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     text = write_text(folder.with_name("text.txt"), "bcde ")
-    config = language_model(text)
-    task = CharLMTask(config)
-    folder.mkdir()
-    (folder / CONFIG).write_text(to_json(to_dict(config)))
-    note_identity(folder, task)
-    params = traverse_util.flatten_dict(jax.jit(task.init)(jax.random.key(0)), sep="/")
-    np.savez(folder / WEIGHTS, **{name: leaf[None] for name, leaf in params.items()})
+    write_finished(
+        language_model(text), folder, lambda task: jax.jit(task.init)(jax.random.key(0))
+    )
     return text, folder
 
 
@@ -180,22 +164,11 @@ for words, is_full in json.loads(sys.argv[1]):
 
 
 @pytest.mark.exhaustive
-def test_two_processes_train_and_fail_as_one(tmp_path, text, capsys):
+def test_two_processes_train_and_fail_as_one(tmp_path, text):
     command = ["run", "char-lm", "--task.file", str(text), "--task.window", "5"]
     command += ["--training.batch", "8", "--training.updates", "4"]
     command += ["--training.chunk", "2", "--training.evaluate-every", "4"]
     command += ["--optimizer.warmup", "2", "--model.features", "6"]
-    start = partial(
-        subprocess.Popen,
-        cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
     one, two, other = tmp_path / "one", tmp_path / "two", tmp_path / "other"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
@@ -208,17 +181,17 @@ def test_two_processes_train_and_fail_as_one(tmp_path, text, capsys):
         ([["--out", two]] * 2, True),
         ([["--out", two]] * 2, False),
     ]
-    processes = []
-    for number in range(2):
+
+    def words_of(address, number):
         together = ["--coordinator", address, "--processes", "2"]
         together += ["--process", str(number)]
         lines = [
             ([*command, *map(str, options[number]), *together], is_full)
             for options, is_full in cases
         ]
-        processes.append(start([sys.executable, "-c", PROCESS, json.dumps(lines)]))
-    said = [process.communicate()[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+        return [json.dumps(lines)]
+
+    said = run_two_processes(PROCESS, words_of, XLA_FLAGS="")
     errors, statuses = zip(*map(outcome, said))
     assert statuses == ([2, 2, 2, 2, 0],) * 2, said
     ended = "process 0 has ended: "
@@ -245,11 +218,6 @@ def test_two_processes_train_and_fail_as_one(tmp_path, text, capsys):
     assert [result["devices"] for result in results] == [1, 2]
     assert [result["environment"]["processes"] for result in results] == [1, 2]
     assert [result["best_updates"] for result in results] == [[4], [4]]
-    capsys.readouterr()
-    drawing = ["sample", str(one), "--characters", "7", "--prompt", "ab"]
-    assert cli.main(drawing) == 0
-    drawn = capsys.readouterr().out
-    assert drawn.startswith("ab") and len(drawn) == 2 + 7 + 1
 
 
 def outcome(said):
