@@ -37,17 +37,13 @@ class GatedCell(RNNCellBase):
     param_dtype: Any = jnp.float32
 
     def dense(self, name: str, use_bias: bool, features: int) -> nn.Dense:
-        return nn.Dense(
-            features,
-            use_bias=use_bias,
-            kernel_init=self.kernel_init
-            if name.startswith("i")
-            else self.recurrent_kernel_init,
-            bias_init=self.bias_init,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            name=name,
-        )
+        is_input = name.startswith("i")
+        options = {
+            "kernel_init": self.kernel_init if is_input else self.recurrent_kernel_init,
+            "bias_init": self.bias_init,
+        }
+        dtypes = self.dtype, self.param_dtype
+        return nn.Dense(features, use_bias, *dtypes, **options, name=name)
 
 
 class LSTMCell(GatedCell):

@@ -79,23 +79,6 @@ def test_strict_mode_raises_type_error(name):
         run(name, with_imports_of("rnncells.legacy", PROGRAMS[name]))
 
 
-# The shim does not replace attributes of `flax` itself.
-ON_SHIM_BY_NAME = [name for name in PROGRAMS if name != "qualified_names"]
-LEFT = [name for name in ON_SHIM_BY_NAME if "LEFT = " in PROGRAMS[name]]
-
-
-@pytest.mark.parametrize(
-    "name", by_level([n for n in ON_SHIM_BY_NAME if n not in LEFT], 12)
-)
-def test_programs_on_the_shim_are_rewritten_like_those_on_flax(name):
-    of_flax = rewrite(PROGRAMS[name])[0]
-    of_shim, _, _ = rewrite(with_imports_of("rnncells.legacy", PROGRAMS[name]))
-    for text in (" as linen", ".recurrent"):
-        of_shim, of_flax = of_shim.replace(text, ""), of_flax.replace(text, "")
-    of_flax = of_flax.replace("from flax import linen", "import flax.linen")
-    assert of_shim == of_flax
-
-
 def test_the_example_of_flax_gives_what_its_proposal_shows():
     """FLIP 3099 makes the carry by the cell, from the shape of the inputs."""
     before = PROGRAMS["proposal"]
@@ -231,18 +214,6 @@ def test_other_old_code_fails_and_its_replacement_works(before, today):
     expected = next(value for key, value in TODAY.items() if key in today)
     assert is_equal(outcome(today), expected)
     assert not is_equal(outcome(before), expected)
-
-
-def test_statements_about_old_code_that_still_runs():
-    keys = jax.random.PRNGKey(0), jax.random.key_data(jax.random.key(0))
-    np.testing.assert_array_equal(*keys)
-    frozen = flax.core.freeze({"params": PARAMS})
-    assert isinstance(frozen, flax.core.FrozenDict)
-    rest, params = flax.core.pop(frozen, "params")
-    assert (rest, flax.core.unfreeze(params)) == ({}, PARAMS)
-    assert flax.core.unfreeze(flax.core.copy(frozen, {"a": 1}))["a"] == 1
-    rest, params = {"params": PARAMS}.pop("params")
-    assert (rest, params) == ("a", "b")
 
 
 def test_cells_of_flax_capture_preactivations_where_the_shim_captures_parameters():
