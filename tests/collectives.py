@@ -49,17 +49,9 @@ def layer_of(name: str) -> tuple[nn.Module, tuple[int, ...]]:
 
 
 class Sharded(NamedTuple):
-    """The value and the gradient of a layer, compiled for several devices.
+    """The value and the gradient of a layer, compiled for several devices."""
 
-    Attributes:
-      function: `(params, inputs) -> ((loss, outputs), gradients)`.
-      places: shardings of params and inputs.
-      compiled: the function, compiled.
-      program: its HLO.
-    """
-
-    function: Callable
-    places: tuple[Any, NamedSharding]
+    places: tuple[Any, NamedSharding]  # of params and inputs
     compiled: jax.stages.Compiled
     program: Program
 
@@ -93,7 +85,7 @@ def build(
         out_shardings=(None, (shardings, rows)),
     )
     compiled = jitted.lower(params, inputs).compile()
-    return Sharded(function, (shardings, rows), compiled, Program(compiled.as_text()))
+    return Sharded((shardings, rows), compiled, Program(compiled.as_text()))
 
 
 def count(instructions: list[Instruction]) -> Counter:

@@ -34,17 +34,11 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line of HLO.
-
-    Attributes:
-      opcode: what it does.
-      shapes: of its result, or of the arrays of which that is a tuple.
-      text: the line, without the place in Python that it is traced from.
-    """
+    """One line of HLO."""
 
     opcode: str
-    shapes: tuple[tuple[int, ...], ...]
-    text: str
+    shapes: tuple[tuple[int, ...], ...]  # of the arrays of its result
+    text: str  # without the place in Python that it is traced from
 
     @property
     def sizes(self) -> list[int]:
@@ -79,20 +73,12 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Loop:
-    """A while loop.
+    """A while loop."""
 
-    Attributes:
-      is_transposed: whether it is part of a transposed function, as a backward pass is.
-      trips: how often it runs its body, None if that is not known.
-      operations: what its body runs one after the other, a fusion being one; without
-        what is trivial.
-      inside: all instructions of its body, and of what that calls.
-    """
-
-    is_transposed: bool
-    trips: int | None
-    operations: list[Instruction]
-    inside: list[Instruction]
+    is_transposed: bool  # whether it is part of a backward pass
+    trips: int | None  # how often it runs its body, if that is known
+    operations: list[Instruction]  # of its body, without trivial ones; a fusion is one
+    inside: list[Instruction]  # those of its body, and of all that it calls
 
     @property
     def is_innermost(self) -> bool:
@@ -107,21 +93,15 @@ class Loop:
         return [i for i in self.inside if i.is_collective]
 
     def of_weights(self, rows: int) -> list[Instruction]:
-        """Returns what forms an array that is no state, one of weights that is.
+        """Returns what computes arrays of the size of weights.
 
-        Args:
-          rows: of the batch: a prime that divides the size of states alone.
+        The number of rows is a prime that divides the size of states alone.
         """
         return [i for i in self.inside if i.is_of_weights(rows) and not i.is_trivial]
 
 
 class Program:
-    """A compiled program.
-
-    Attributes:
-      computations: the instructions of each, by its name.
-      loops: all while loops, in any order.
-    """
+    """A compiled program: the instructions of its computations, and all its loops."""
 
     def __init__(self, text: str):
         self.computations: dict[str, list[Instruction]] = {}

@@ -162,6 +162,18 @@ class Branched(UserCell):
         return jax.lax.cond(h.sum() > 0, lambda h: h @ weight, lambda h: h, h)
 
 
+class Differentiated(UserCell):
+    """A gradient in a step; JAX writes that of a loop in a checkpoint as a call."""
+
+    def recurrence(self, h):
+        weight = self.param("w", nn.initializers.normal(), (FEATURES,) * 2, jnp.float64)
+
+        def loop(h):
+            return jax.lax.fori_loop(0, 3, lambda _, h: nn.tanh(h @ weight), h).sum()
+
+        return jax.grad(jax.checkpoint(loop))(h)
+
+
 class Normalized(UserCell):
     """Weights that are made of parameters, once for all steps."""
 
@@ -214,6 +226,7 @@ ONE_PRODUCT += [
     Scaled,
 ]
 OTHERS = {TwoLayers: 2, Tied: 2, SquareBias: 2, Scanned: 0, Branched: 0, Attention: 4}
+OTHERS |= {Differentiated: 0}
 for cell, products in (dict.fromkeys(ONE_PRODUCT, 1) | OTHERS).items():
     ANY_CELLS[cell.__name__] = cell, products
 each_any_cell = pytest.mark.parametrize(

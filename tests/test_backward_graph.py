@@ -14,7 +14,7 @@ from backward_graph_pictures import PAGE, pictures
 from cases import CELLS, assert_close, each_cell, random_params, random_setting
 from jax.extend import core as jex
 from levels import by_level
-from peers import peer
+from libraries import peer
 
 import rnncells
 from rnncells.diagnostics import Accumulate, Cut, Operation, backward_graph

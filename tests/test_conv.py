@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, assert_close, random_like, random_params, random_setting
+from cases import assert_close, random_like, random_params
 from levels import by_level
 
 import rnncells
@@ -85,31 +85,6 @@ def test_paddings_have_names_in_either_case():
         for padding in ("valid", "VALID")
     ]
     assert shapes[0] == shapes[1]
-
-
-@pytest.mark.parametrize("reset_after", [False, True])
-def test_conv_gru_on_one_pixel_equals_gru(reset_after, rng, float64):
-    """But for the roles of z and 1 - z, which a change of sign exchanges."""
-    case = ALL_CELLS["GRUCell" if reset_after else "GRUCell-reset-before"]
-    gru, params, h, x = random_setting(case, rng, 2)
-    p = params["params"]
-    cell = rnncells.ConvGRUCell(4, (1,), reset_after=reset_after, param_dtype=float)
-
-    def side_by_side(part, z, *others):
-        return jnp.concatenate([-z[part], *(gate[part] for gate in others)], axis=-1)
-
-    of_input, of_state = (p["iz"], p["ir"], p["in"]), (p["hz"], p["hr"])
-    as_conv = {
-        "ih": {
-            "kernel": side_by_side("kernel", *of_input)[None],
-            "bias": side_by_side("bias", *of_input),
-        },
-        "hh": {"kernel": side_by_side("kernel", *of_state)[None]},
-        "hn": {**p["hn"], "kernel": p["hn"]["kernel"][None]},
-    }
-    _, expected = gru.apply(params, h, x)
-    _, y = cell.apply({"params": as_conv}, h[:, None], x[:, None])
-    assert_close(y[:, 0], expected, rtol=1e-12, atol=1e-12)
 
 
 def test_initializers_apply_to_the_kernels_and_biases_they_name(key):

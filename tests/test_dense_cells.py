@@ -17,6 +17,7 @@ from cases import (
     random_setting,
 )
 from compiled import Program
+from user_cells import OwnCell
 
 import rnncells
 from rnncells.cells.layer_norm import standardize
@@ -85,23 +86,6 @@ def test_features_none_takes_the_width_of_the_carry(name, key):
         rnn.init(key, x[:, None])
 
 
-def test_coupled_lstm_equals_lstm_with_negated_forget_gate(rng, float64):
-    cell, params, carry, x = random_setting(ALL_CELLS["CoupledLSTMCell"], rng, 2)
-    p = params["params"]
-    opposite = {f"{k}f": jax.tree.map(lambda w: -w, p[f"{k}i"]) for k in "ih"}
-    lstm = rnncells.LSTMCell(4, param_dtype=float)
-    expected = lstm.apply({"params": p | opposite}, carry, x)
-    assert_close(cell.apply(params, carry, x), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_cell_state_stays_in_its_bounds(rng, key):
-    """What is forgotten is what is replaced: no state leaves [-1, 1]."""
-    rnn = rnncells.RNN(rnncells.CoupledLSTMCell(4), return_carry=True)
-    x = 9 * jax.random.normal(key, (2, 50, 3))
-    (c, _), _ = rnn.apply(rnn.init(key, x), x)
-    assert abs(c).max() <= 1
-
-
 def test_reset_before_the_product_has_no_recurrent_bias(key):
     cell, x = rnncells.GRUCell(4, reset_after=False), jnp.ones((2, 3))
     params = cell.init(key, cell.initialize_carry(key, x), x)
@@ -123,17 +107,6 @@ def test_peephole_lstm_starts_as_an_lstm(features, rng, key):
     assert_close(actual, lstm.apply(params, carry, x))
 
 
-@pytest.mark.parametrize("axes", [0, 1, 2, 3])
-def test_diagonal_has_a_weight_for_each_element_of_its_trailing_axes(axes, rng, key):
-    inputs = jax.random.normal(key, (5, 2, 3, 4))
-    layer = ElementwiseAffine(num_feature_dims=axes, use_bias=True)
-    params = random_like(rng, jax.eval_shape(layer.init, key, inputs))
-    shape = inputs.shape[4 - axes :]
-    assert jax.tree.map(jnp.shape, params["params"]) == {"kernel": shape, "bias": shape}
-    kernel, bias = params["params"]["kernel"], params["params"]["bias"]
-    assert_close(layer.apply(params, inputs), inputs * kernel + bias)
-
-
 def test_gradient_of_diagonal_is_summed_in_the_dtype_of_its_weights(key):
     """There is no 1001 in bfloat16."""
     rows = jnp.ones((1001, 3), jnp.bfloat16)
@@ -145,40 +118,12 @@ def test_gradient_of_diagonal_is_summed_in_the_dtype_of_its_weights(key):
     assert_equal(gradient, jax.tree.map(lambda w: jnp.full(3, 1001.0), params))
 
 
-@pytest.mark.parametrize("dtype", [float, complex])
-def test_standardize_equals_layer_norm_of_flax(dtype, rng, float64):
-    x = jnp.asarray(rng.standard_normal((3, 7)) + 5, dtype)
-    x = x + 2j * rng.standard_normal((3, 7)) if dtype is complex else x
-    layer = nn.LayerNorm(
-        epsilon=0.03, use_bias=False, use_scale=False, use_fast_variance=False
-    )
-    expected = layer.apply({}, x)
-    assert_close(standardize(x, 0.03), expected, rtol=1e-12, atol=1e-12)
-
-
 def test_half_precision_is_normalized_in_float32(rng):
     x = jnp.asarray(rng.standard_normal((2, 2000)) + 8, jnp.bfloat16)
     expected = standardize(x.astype(jnp.float32), 1e-5)
     actual = standardize(x, 1e-5)
     assert actual.dtype == jnp.bfloat16
     assert_close(actual, expected.astype(jnp.bfloat16), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("name", ["LayerNormLSTMCell", "LayerNormGRUCell"])
-def test_outputs_do_not_depend_on_the_scale_of_kernels(name, rng, float64):
-    """All gates of one norm are scaled together; without epsilon it is exact."""
-    cell, params, carry, x = random_setting(ALL_CELLS[name], rng, 2)
-    apply = jax.jit(cell.clone(epsilon=0.0).apply)
-    expected = apply(params, carry, x)
-    larger = {
-        gate: jax.tree.map(lambda w: 3 * w, leaves) if len(gate) == 2 else leaves
-        for gate, leaves in params["params"].items()
-    }
-    actual = apply({"params": larger}, carry, x)
-    assert_close(actual, expected, rtol=1e-12, atol=1e-12)
-    gate = "hf" if "hf" in larger else "hr"
-    other = apply({"params": params["params"] | {gate: larger[gate]}}, carry, x)
-    assert abs(other[1] - expected[1]).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -217,36 +162,6 @@ def test_gradients_are_finite_where_the_variance_is_zero(name, rng):
 
 
 FEATURES, HEADS = 6, 2
-PARTS = {"LSTMCell": "ifgo", "GRUCell": "rzn", "SimpleCell": [""]}
-
-
-def head_of(tree, k):
-    """Returns the parameters of a cell that is one head, with all inputs."""
-    width = FEATURES // HEADS
-    own = slice(k * width, (k + 1) * width)
-
-    def part(name, leaf):
-        if name == "kernel" and leaf.ndim == 3:
-            return leaf[k]
-        return leaf[..., own]
-
-    return {
-        gate: {name: part(name, leaf) for name, leaf in p.items()}
-        for gate, p in tree.items()
-    }
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_heads_equal_cells_side_by_side(name, rng, float64):
-    cell = getattr(rnncells, name)
-    whole = rnncells.RNN(cell(FEATURES, num_heads=HEADS, param_dtype=float))
-    small = rnncells.RNN(cell(FEATURES // HEADS, param_dtype=float))
-    x = jnp.asarray(rng.standard_normal((2, 5, 3)))
-    params = random_params(rng, whole, x)
-    p = params["params"]["cell"]
-    parts = [small.apply({"params": {"cell": head_of(p, k)}}, x) for k in range(HEADS)]
-    y = whole.apply(params, x)
-    assert_close(y, jnp.concatenate(parts, -1), rtol=1e-12, atol=1e-12)
 
 
 def test_heads_are_multiplied_in_one_product_per_step(rng):
@@ -269,22 +184,13 @@ def test_each_head_starts_orthogonal(key):
     assert abs(kernel[0] - kernel[1]).max() > 0.1
 
 
-class TwoKindsCell(rnncells.RNNCellBase):
-    features: int
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape):
-        return (self.features,)
-
+class TwoKindsCell(OwnCell):
     def setup(self):
         self.gates("i")
         self.gates("h", num_heads=2)
 
     def project(self, inputs):
         return self.affine(inputs, "i", "h")
-
-    def recur(self, carry, projected):
-        return carry, carry
 
 
 def test_gates_with_different_heads_cannot_be_joined():

@@ -13,6 +13,7 @@ import pytest
 from equations.parts import sigmoid
 from equations.table import EQUATIONS
 from levels import by_level
+from user_cells import FlaxCell
 
 import rnncells
 from rnncells import diagnostics
@@ -26,14 +27,8 @@ RESETS = np.array([[0, 1, 1, 0, 0], [0, 1, 0, 0, 0]], bool)
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-class LeakyCell(nn.RNNCellBase):
+class LeakyCell(FlaxCell):
     """A cell of a user, with one method and its own names."""
-
-    features: int
-    num_feature_axes = 1
-
-    def initialize_carry(self, key, input_shape):
-        return jnp.zeros((*input_shape[:-1], self.features), jnp.float64)
 
     @nn.compact
     def __call__(self, carry, inputs):

@@ -11,6 +11,7 @@ from cases import (
     ALL_CELLS,
     CELLS,
     assert_close,
+    assert_equals_the_plain_loop,
     level_of,
     random_like,
     random_params,
@@ -23,7 +24,6 @@ from user_cells import USER_CELLS
 import rnncells
 from rnncells import Chunk
 from rnncells.recurrence import affine
-from rnncells.recurrence.memory import MEMORY_CHOICES
 
 # Number of steps: chunks of 4 divide it, chunks of 3 leave a shorter one.
 CHOICES_STEPS = 8
@@ -182,76 +182,6 @@ def test_memory_and_projection_equal_the_plain_loop(name, choice, float64):
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
-# Cells of one product, of two in series, and with weights used outside of `product`;
-# a memory policy, and whether forward or reverse mode is taken over reverse mode. The
-# test of forward mode takes it over reverse mode as well.
-SECOND = [
-    ("LSTMCell", [("sqrt", False)]),
-    ("GRUCell-reset-before", [("recompute", False)]),
-    ("MultiplicativePeepholeCell", [("full", False)]),
-]
-
-
-@pytest.mark.parametrize(
-    "name, choices",
-    [
-        *by_level(SECOND, 1),
-        *(
-            pytest.param(
-                name,
-                [*itertools.product(MEMORY_CHOICES, (False, True))],
-                marks=pytest.mark.exhaustive,
-                id=f"{name}-all",
-            )
-            for name, _ in SECOND
-        ),
-    ],
-)
-def test_second_derivatives_equal_the_plain_loop(name, choices, rng, float64):
-    rnn, params, inputs, carry, _ = float64_setting(name, rng)
-    inputs, carry = inputs[:2, :3], jax.tree.map(lambda leaf: leaf[:2], carry)
-    direction = random_like(rng, (params, inputs, carry))
-
-    def second(rnn, forward):
-        def of(params, inputs, carry):
-            return loss(rnn, params, inputs, [1.1, 0.7, 1.3], initial_carry=carry)
-
-        gradient = jax.grad(of, (0, 1, 2))
-        at = (params, inputs, carry)
-        if forward:
-            return jax.jvp(gradient, at, direction)[1]
-
-        def along(*at):
-            products = jax.tree.map(jnp.vdot, gradient(*at), direction)
-            return sum(jax.tree.leaves(products))
-
-        return jax.grad(along, (0, 1, 2))(*at)
-
-    plain = rnn.clone(implementation="scan")
-    expected = jax.jit(partial(second, plain, False))()
-    for memory, forward in choices:
-        actual = jax.jit(partial(second, rnn.clone(memory=memory), forward))()
-        # Parts of the gradient that nothing reads have derivative 0.
-        assert_close(actual, expected, rtol=1e-11, atol=1e-11)
-
-
-@pytest.mark.parametrize("name", by_level(["LSTMCell", "NormalizedCell"], ["LSTMCell"]))
-def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
-    rnn, params, inputs, carry, _ = float64_setting(name, rng)
-    many = random_like(rng, jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), params))
-
-    def of(rnn, params, inputs):
-        return loss(rnn, params, inputs, [1.1, 0.7, 1.3], initial_carry=carry)
-
-    def gradients(rnn, transform):
-        gradient = jax.grad(transform(partial(of, rnn)), (0, 1))
-        return jax.jit(jax.vmap(gradient, (0, None)))(many, inputs)
-
-    plain = gradients(rnn.clone(implementation="scan"), lambda f: f)
-    actual = gradients(rnn, lambda f: jax.checkpoint(jax.jit(f)))
-    assert_close(actual, plain, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "name",
     by_level(
@@ -261,16 +191,7 @@ def test_composes_with_vmap_jit_and_checkpoint(name, rng, float64):
 def test_complex_inputs_equal_the_plain_loop(name, rng, float64):
     rnn, params, inputs, _, _ = float64_setting(name, rng)
     inputs = inputs + 1j * jnp.asarray(rng.standard_normal(inputs.shape))
-
-    def gradients(rnn):
-        def of(params, inputs):
-            leaves = jax.tree.leaves(rnn.apply(params, inputs))
-            return sum(jnp.sum(jnp.abs(leaf) ** 2) for leaf in leaves)
-
-        return jax.jit(jax.value_and_grad(of, (0, 1)))(params, inputs)
-
-    expected = gradients(rnn.clone(implementation="scan"))
-    assert_close(gradients(rnn), expected, rtol=1e-11, atol=1e-11)
+    assert_equals_the_plain_loop(rnn, params, inputs, tolerance=1e-11)
 
 
 def forward_modes(of, x, direction):
@@ -330,7 +251,11 @@ def by_reverse_mode(of, x, direction):
     by_level(
         [
             ("SimpleCell", "full"),
-            *itertools.product([name for name, _ in SECOND], ("full", Chunk(2))),
+            # One product, two in series, and weights used outside of `product`.
+            *itertools.product(
+                ["LSTMCell", "GRUCell-reset-before", "MultiplicativePeepholeCell"],
+                ("full", Chunk(2)),
+            ),
         ],
         [("SimpleCell", "full")],
     ),

@@ -20,7 +20,6 @@ from cases import (
 )
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from levels import by_level
-from test_engine import setting
 from user_cells import CountingCell, FlaxCell
 
 import rnncells
@@ -52,45 +51,6 @@ def inputs(rng):
 def params(float64, inputs):
     rng = np.random.default_rng(1)
     return random_params(rng, rnncells.RNN(OwnCell(FEATURES)), inputs)
-
-
-INSIDE = {
-    "vmap": lambda product, h: jax.vmap(product)(h),
-    "jit": lambda product, h: jax.jit(product)(h),
-    "checkpoint": lambda product, h: jax.checkpoint(product)(h),
-    "cond": lambda product, h: jax.lax.cond(
-        h.sum() > 0, product, lambda h: 2 * product(h), h
-    ),
-    "loop": lambda product, h: jax.lax.fori_loop(
-        0, 3, lambda _, h: jnp.tanh(product(h)), h
-    ),
-    "gradient": lambda product, h: jax.grad(
-        lambda h: jax.checkpoint(partial(loop_of, product))(h).sum()
-    )(h),
-}
-
-
-def loop_of(product, h):
-    """JAX writes the gradient of a loop in a checkpoint as a call of its own kind."""
-    return jax.lax.scan(lambda h, _: (jnp.tanh(product(h)), None), h, length=3)[0]
-
-
-@pytest.mark.parametrize("transform", by_level(INSIDE.values(), 2), ids=INSIDE)
-def test_products_inside_transformations_equal_the_plain_loop(transform, rng, float64):
-    """They are formed where they stand, and not after the loop."""
-
-    class TwiceCell(rnncells.SimpleCell):
-        def recur(self, carry, projected):
-            def product(h):
-                return self.affine(h, "h")
-
-            inner = product(carry) if self.is_initializing() else None
-            inner = transform(product, carry) if inner is None else inner
-            return super().recur(carry, projected + inner)
-
-    make = partial(TwiceCell, 4, param_dtype=jnp.float64)
-    rnn, params, inputs, carry, _ = setting(make, (3,), rng)
-    assert_equals_the_plain_loop(rnn, params, inputs, carry)
 
 
 @each_memory("sqrt")
@@ -413,7 +373,9 @@ def in_both_loops(rnn, program):
         [("params", "return_carry"), ("inputs", "return_all_carries")],
     ),
 )
-def test_gradient_of_vmap_equals_the_plain_loop(mapped, result, rng, float64):
+def test_vmap_of_a_gradient_and_its_converse_equal_the_plain_loop(
+    mapped, result, rng, float64
+):
     rnn, *at = made(rng, OpenCell, 2)
     k = ARGUMENTS.index(mapped)
     times = 1 + jnp.arange(MAPPED)
@@ -421,8 +383,13 @@ def test_gradient_of_vmap_equals_the_plain_loop(mapped, result, rng, float64):
     axes = [0 if name == mapped else None for name in ARGUMENTS]
 
     def program(rnn):
+        of = partial(loss, rnn, **{result: True})
+        if result == "return_carry":
+            gradient = jax.value_and_grad(jax.checkpoint(jax.jit(of)), (0, 1, 2))
+            return partial(jax.vmap(gradient, axes), *at)
+
         def total(*at):
-            return jax.vmap(partial(loss, rnn, **{result: True}), axes)(*at).sum()
+            return jax.vmap(of, axes)(*at).sum()
 
         return partial(jax.value_and_grad(total, (0, 1, 2)), *at)
 

@@ -22,7 +22,7 @@ from cases import (
 )
 from equations.parts import affine, arrays
 from equations.table import EQUATIONS
-from peers import peer
+from libraries import peer
 
 import rnncells
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import user_cells
 from cases import CELLS
 from flax.errors import (
     CallCompactUnboundModuleError,
@@ -18,7 +19,6 @@ from flax.errors import (
 )
 from flax.typing import Initializer
 from jax.errors import JaxRuntimeError
-from user_cells import USER_CELLS
 
 import rnncells
 from rnncells import (
@@ -118,11 +118,8 @@ def step(layer, *inputs, **arguments):
 carry = GRUCell(4).initialize_carry
 
 
-class OwnCell(RNNCellBase):
+class OwnCell(user_cells.OwnCell):
     """Right; those made by `own` break one rule."""
-
-    features: int
-    num_feature_dims = 1
 
     def carry_shape(self, input_shape):
         return (self.features,), (self.features,)
@@ -130,9 +127,6 @@ class OwnCell(RNNCellBase):
     def setup(self):
         self.gates("i", "h")
         self.dense = nn.Dense(self.features)
-
-    def project(self, inputs):
-        return self.affine(inputs, "i")
 
     def recur(self, carry, projected):
         c, h = carry
@@ -148,11 +142,9 @@ class ForeignCell(nn.Module):
     """A cell without a base class."""
 
     step: Callable
+    features: int = 3
     num_feature_dims = 1
-
-    @nn.nowrap
-    def initialize_carry(self, key, input_shape):
-        return jnp.zeros(input_shape)
+    initialize_carry = user_cells.FlaxCell.initialize_carry
 
     def __call__(self, carry, inputs):
         return self.step(carry, inputs)
@@ -279,13 +271,8 @@ class ProposalCell(nn.Module):
         return carry + x, x
 
 
-class DroppingCell(nn.Module):
+class DroppingCell(user_cells.FlaxCell):
     """A cell of a user with dropout."""
-
-    num_feature_dims = 1
-
-    def initialize_carry(self, key, input_shape):
-        return jnp.zeros(input_shape)
 
     @nn.compact
     def __call__(self, carry, x):
@@ -303,6 +290,18 @@ class SetUpCell(GRUCell):
 
     def project(self, inputs):
         return super().project(self.drop(inputs))
+
+
+class NarrowCell(RNNCellBase):
+    """A cell of a user whose gates have no width."""
+
+    num_feature_dims = 1
+
+    def setup(self):
+        self.gates("i")
+
+    def project(self, inputs):
+        return self.affine(inputs, "i")
 
 
 class Echo(nn.Module):
@@ -489,6 +488,9 @@ VALUE_ERRORS = {
     r"got 9 at index \(0,\)": lambda: jax.jit(
         lambda x: run(x, seq_lengths=np.array([9, 1]))
     )(X),
+    "`gates` of NarrowCell needs the width": lambda: init(
+        NarrowCell(), method="project"
+    ),
     "the width of gate `ir` is unknown": lambda: init(GRUCell(None), method="project"),
     r"array of the carry .* the axes \(2,\) of the inputs, got the shape": lambda: init(
         RNN(Counting()), initial_carry=jnp.int32(0), mask=jnp.ones((2, 7), bool)
@@ -828,25 +830,7 @@ def test_one_object_in_both_directions_has_one_set_of_parameters():
     assert set(params["params"]) == {"forward_rnn"}
 
 
-def test_gates_need_a_width():
-    class NarrowCell(rnncells.RNNCellBase):
-        hidden: int
-        num_feature_dims = 1
-
-        def carry_shape(self, input_shape):
-            return (self.hidden,)
-
-        def setup(self):
-            self.gates("i")
-
-        def project(self, inputs):
-            return self.affine(inputs, "i")
-
-    with pytest.raises(ValueError, match="`gates` of NarrowCell needs the width"):
-        NarrowCell(4).init(KEY, X, method="project")
-
-
-@pytest.mark.parametrize("cell", USER_CELLS.values(), ids=USER_CELLS)
+@pytest.mark.parametrize("cell", user_cells.USER_CELLS.values())
 def test_valid_cells_do_not_raise(cell):
     for memory in ("full", "sqrt"):
         outputs(cell(4), memory=memory)

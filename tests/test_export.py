@@ -94,19 +94,6 @@ def test_export_steps_with_symbolic_batch(name, rng):
         assert_close((carry, y), (expected, expected_y))
 
 
-@pytest.mark.exhaustive
-def test_export_films_with_symbolic_sizes(rng, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    cell = rnncells.ConvLSTMCell(2, (3, 3))
-    layer = rnncells.RNN(cell, return_carry=True)
-    params = random_params(rng, layer, jnp.ones((2, 5, 4, 6, FEATURES_IN)))
-    sizes = export.symbolic_shape("batch, time, height, width")
-    inputs = jax.ShapeDtypeStruct((*sizes, FEATURES_IN), jnp.float32)
-    loaded = through_bytes(layer.apply, params, inputs)
-    x = jnp.asarray(rng.standard_normal((3, 2, 5, 7, FEATURES_IN)), jnp.float32)
-    assert_close(loaded.call(params, x), jax.jit(layer.apply)(params, x))
-
-
 @pytest.mark.default
 def test_exported_functions_are_differentiable(rng):
     layer = LAYERS["ElmanRNN"]

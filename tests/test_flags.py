@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from cases import ALL_CELLS, BATCH, LINEAR, TIME, assert_close, random_params
 from levels import by_level
+from user_cells import FlaxCell
 
 import rnncells
 
@@ -129,9 +130,7 @@ def test_flags_that_check_numbers_pass_each_operation(flag, name, rng):
 
 
 def test_named_scopes_of_cells_are_in_the_program_of_the_fast_loop():
-    class Scoped(nn.RNNCellBase):
-        num_feature_axes = 1
-
+    class Scoped(FlaxCell):
         @nn.compact
         def __call__(self, h, x):
             with jax.named_scope("outer"):
@@ -139,9 +138,6 @@ def test_named_scopes_of_cells_are_in_the_program_of_the_fast_loop():
                 # Of a function that is traced on its own.
                 h = jax.jit(jax.named_scope("inner")(nn.tanh))(a)
             return h, h
-
-        def initialize_carry(self, rng, input_shape):
-            return jnp.zeros((*input_shape[:-1], 4))
 
     rnn, inputs = RNN(Scoped()), jnp.ones((2, 5, 3))
     params = jax.eval_shape(rnn.init, jax.random.key(0), inputs)

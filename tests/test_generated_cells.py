@@ -221,9 +221,8 @@ def has_single(cell: GeneratedCell) -> bool:
     return "single" in names or "float32" in cell.dtypes
 
 
-# One on one device and one on several. They take derivatives of `vmap`; every run takes
-# second derivatives in test_engine.py.
-IN_EVERY_RUN, IN_ALL, GROUPS = (0, 5), 3000, 60
+# Two of `vmap`, of which one on several devices, and one of second derivatives.
+IN_EVERY_RUN, IN_ALL, GROUPS = (0, 2, 5), 3000, 60
 DERIVATIVES = ("first", "first", "second", "vmap params", "vmap inputs", "vmap carry")
 
 

@@ -75,22 +75,6 @@ def test_chrono_of_a_gru_sets_the_update_gate(key):
     assert not any(found[name].any() for name in ("ir", "in", "hn"))
 
 
-def test_chrono_cell_keeps_its_state_for_the_drawn_times(key):
-    """Without inputs, c falls by the factor sigma(b_f) = T / (T + 1) at each step."""
-    cell = rnncells.LSTMCell(
-        FEATURES,
-        recurrent_kernel_init=jax.nn.initializers.zeros,
-        bias_init=initializers.chrono(100),
-    )
-    params = initial(cell, key)
-    times = np.exp(biases(params)["hf"])
-    carry = jnp.ones(FEATURES), jnp.zeros(FEATURES)
-
-    (c, _), _ = cell.apply({"params": params}, carry, jnp.zeros(FEATURES_IN))
-
-    np.testing.assert_allclose(c, times / (times + 1), rtol=1e-5)
-
-
 CELLS = {
     "LSTMCell": lambda **options: rnncells.LSTMCell(FEATURES, **options),
     "GRUCell": lambda **options: rnncells.GRUCell(FEATURES, **options),

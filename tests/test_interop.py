@@ -32,8 +32,8 @@ from libraries import (
     WITHOUT_BIAS,
     draw_params,
     make_layer,
+    peer,
 )
-from peers import peer
 
 import rnncells
 from rnncells.interop import equinox, files, haiku, keras, pytorch

@@ -343,6 +343,7 @@ def test_layers_can_be_static_arguments(rng):
 
 MIXING = {
     "Dense": nn.Dense(5),
+    "LayerNorm of a step": nn.LayerNorm(),
     "BatchNorm": nn.BatchNorm(use_running_average=False),
     "GroupNorm": nn.GroupNorm(2),
     "InstanceNorm": nn.InstanceNorm(),
@@ -430,15 +431,6 @@ def test_padding_does_not_count_inside_of_other_modules(rng):
     y, z = run(x, [6, 3]), run(x.at[1, 3:].set(9.0), [6, 3])
     assert_close(y[0], z[0])
     assert_close(y[1, :3], z[1, :3])
-
-
-def test_norms_of_each_step_are_as_without_lengths(rng):
-    """Those that see one step alone get no mask."""
-    norms = [nn.LayerNorm(), nn.RMSNorm(), nn.GroupNorm(2, reduction_axes=(-1,))]
-    stack, x = rnncells.Stack(norms), jnp.asarray(rng.standard_normal((ROWS, STEPS, 4)))
-    params = stack.init(KEY, x)
-    y = stack.apply(params, x, seq_lengths=LENGTHS)
-    np.testing.assert_array_equal(y, stack.apply(params, x))
 
 
 def test_time_may_change_where_no_layer_needs_the_lengths(rng):

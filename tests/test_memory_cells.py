@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import ALL_CELLS, assert_close, random_params, random_setting
+from cases import random_params
 from equations.memory_cells import on_line
 from equations.parts import arrays
 from levels import by_level
@@ -76,20 +76,6 @@ def test_truncated_gradient_equals_the_online_algorithm_of_the_paper(
     np.testing.assert_allclose(-gradient["Dense_0"]["bias"], change["b_k"], **close)
 
 
-def test_initial_weights_and_biases_follow_the_options(key):
-    cell = rnncells.LSTM1997Cell(
-        3, 2, weight_range=0.2, input_gate_bias=(-1, -3, -5), biases=("in", "cell")
-    )
-    x = jnp.ones((1, 400))
-    params = cell.init(key, cell.initialize_carry(key, x), x)["params"]
-    np.testing.assert_array_equal(params["hi"]["bias"], [-1, -3, -5])
-    assert "bias" not in params["ho"]
-    kernels = np.concatenate([params[f"i{name}"]["kernel"].ravel() for name in "igo"])
-    assert -0.2 <= kernels.min() < -0.195 and 0.195 < kernels.max() < 0.2
-    assert abs(kernels.mean()) < 0.01
-    assert np.abs(params["hg"]["bias"]).max() < 0.2
-
-
 def test_sizes_follow_from_blocks_or_features():
     cell = rnncells.LSTM1997Cell(2, 2)
     assert cell.features == 4
@@ -109,25 +95,7 @@ def test_squashing_functions_can_be_replaced(rng):
     assert (s > 0).all()
 
 
-def test_open_forget_gates_give_the_cells_of_1997(rng, float64):
-    case = ALL_CELLS["LSTM2000Cell-cells-feed-back"]
-    cell, params, carry, _ = random_setting(case, rng, 2)
-    x = case.inputs(rng, 2, 20)
-    of_1997 = dict(params["params"])
-    forget = {k: jax.tree.map(jnp.zeros_like, of_1997.pop(k)) for k in ("if", "hf")}
-    forget["hf"]["bias"] += 100.0  # whose sigmoid is 1
-    old = ALL_CELLS["LSTM1997Cell-cells-feed-back"].make(param_dtype=float)
-
-    def run(cell, params):
-        rnn = rnncells.RNN(cell, return_carry=True)
-        tree = {"params": {"cell": params}}
-        return jax.jit(rnn.apply)(tree, x, initial_carry=carry)
-
-    actual = run(cell, of_1997 | forget)
-    assert_close(actual, run(old, of_1997), rtol=1e-12, atol=1e-12)
-
-
-def test_initial_biases_of_2000_follow_the_options(key):
+def test_initial_weights_and_biases_follow_the_options(key):
     cell = rnncells.LSTM2000Cell(
         *(3, 2),
         weight_range=0.2,
@@ -135,8 +103,11 @@ def test_initial_biases_of_2000_follow_the_options(key):
         forget_gate_bias=(0.5, 1, 1.5),
         biases=("in", "forget", "cell"),
     )
-    x = jnp.ones((1, 4))
+    x = jnp.ones((1, 400))
     params = cell.init(key, cell.initialize_carry(key, x), x)["params"]
+    kernels = np.concatenate([params[f"i{name}"]["kernel"].ravel() for name in GATES])
+    assert -0.2 <= kernels.min() < -0.195 and 0.195 < kernels.max() < 0.2
+    assert abs(kernels.mean()) < 0.01
     np.testing.assert_array_equal(params["hi"]["bias"], [-0.5, -1, -1.5])
     np.testing.assert_array_equal(params["hf"]["bias"], [0.5, 1, 1.5])
     assert 0 < np.abs(params["hg"]["bias"]).max() < 0.2

@@ -11,6 +11,7 @@ from cases import assert_close, random_params
 from compiled import Program
 from jax.ad_checkpoint import checkpoint_name
 from levels import by_level
+from user_cells import OwnCell
 
 import rnncells
 from rnncells import Chunk
@@ -46,22 +47,14 @@ POLICIES = jax.checkpoint_policies
 ROWS, STEPS, FEATURES_IN, FEATURES = 2, 6, 3, 4
 
 
-class NamedCell(rnncells.RNNCellBase):
+class NamedCell(OwnCell):
     """A cell that names its pre-activations, and is NaN where its carry is zero."""
 
-    features: int
     param_dtype: type = jnp.float64
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape):
-        return (self.features,)
 
     def setup(self):
         self.gates("i")
         self.gates("h", "u")
-
-    def project(self, inputs):
-        return self.affine(inputs, "i")
 
     def recur(self, carry, projected):
         a = checkpoint_name(self.affine(carry, "h") + projected, "a")

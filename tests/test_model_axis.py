@@ -6,7 +6,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
-from cases import assert_close, each_cell, random_params
+from cases import (
+    assert_close,
+    assert_equals_the_plain_loop,
+    each_cell,
+    random_params,
+)
 from collectives import (
     BATCH,
     FEATURES_IN,
@@ -24,6 +29,7 @@ from collectives import (
 )
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from levels import by_level
+from user_cells import FlaxCell
 
 import rnncells
 
@@ -139,11 +145,8 @@ def test_loops_of_layers_communicate_once_a_step(layer, rng, float64):
     assert_equals_one_device(sharded, layer, rng, SHAPE, **options)
 
 
-class FusedCell(nn.RNNCellBase):
+class FusedCell(FlaxCell):
     """Gates from one kernel, which are split, and are also read side by side."""
-
-    features: int
-    num_feature_axes = 1
 
     @nn.compact
     def __call__(self, h, x):
@@ -156,18 +159,13 @@ class FusedCell(nn.RNNCellBase):
         h = f * h + n * o + first + one * rest.sum(-1, keepdims=True)
         return h, h
 
-    @nn.nowrap
-    def initialize_carry(self, rng, input_shape):
-        return jnp.zeros((*input_shape[:-1], self.features), jnp.float64)
-
 
 @pytest.mark.default
 def test_gates_of_any_cell_can_be_computed_apart(rng, float64):
     rnn = rnncells.RNN(FusedCell(4))
     inputs = jnp.asarray(rng.standard_normal(SHAPE))
     params = random_params(rng, rnn, inputs, scale=0.2)
-    by = [jax.jit(value_and_grad(layer)) for layer in (rnn, plain(rnn))]
-    assert_close(*(function(params, inputs) for function in by), 1e-12, 1e-12)
+    assert_equals_the_plain_loop(rnn, params, inputs)
 
 
 def test_shardings_are_by_the_last_axis():

@@ -166,24 +166,6 @@ def test_newton_solves_a_trained_network(trained):
 
 
 @pytest.mark.exhaustive
-def test_tables_of_newton_count_iterations_and_work(trained, monkeypatch):
-    monkeypatch.setattr(benchmark, "TIMES", (8,))
-    params, *_ = trained
-    found = {"chaotic": benchmark.scaled(params, 12), "trained": params}
-    *_, row, chaotic = benchmark.iteration_table(found)
-    # Sorted by the largest exponent.
-    assert chaotic.startswith("| chaotic |")
-    name, _, full, diagonal = row.strip("| ").split(" | ")
-    # After as many iterations as steps, and one that changes nothing, all is exact.
-    assert name == "trained" and 1 < int(full) <= int(diagonal) <= 9
-    *_, row = benchmark.work_table(params)
-    time, loop, *steps, of_full, of_diagonal = map(int, row.strip("| ").split(" | "))
-    assert time == loop == 8 and steps == [int(full) * 23, int(diagonal) * 23]
-    # Each iteration takes all steps once, and their derivatives.
-    assert of_full > int(full) and of_diagonal > int(diagonal)
-
-
-@pytest.mark.exhaustive
 def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
     """Any Jacobian gives the solution: here, none (Jacobi's method)."""
     cell = rnncells.SimpleCell(FEATURES, param_dtype=float)

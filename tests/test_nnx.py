@@ -25,6 +25,7 @@ from flax.core import FrozenDict
 from flax.errors import InvalidRngError
 from levels import by_level
 from libraries import LIBRARIES
+from user_cells import FlaxCell
 
 import rnncells
 import rnncells.nnx as rnx
@@ -236,21 +237,14 @@ def test_converted_model_shares_the_parameters_that_linen_shares(x):
     assert_equal(call(model, x, deterministic=True), expected)
 
 
-class OwnLinen(nn.Module):
+class OwnLinen(FlaxCell):
     """A user's linen cell with a random stream, and names that NNX uses otherwise."""
-
-    features: int
-    num_feature_dims = 1
 
     def setup(self):
         self.in_ = nn.Dense(self.features)
         self.if__ = nn.Dense(self.features, use_bias=False)
         self.train = rnncells.cells.parameters.ElementwiseAffine()
         self.load_ = rnncells.cells.parameters.ElementwiseAffine()
-
-    @nn.nowrap
-    def initialize_carry(self, key, input_shape):
-        return jnp.zeros((*input_shape[:-1], self.features))
 
     def __call__(self, h, x):
         noise = jax.random.normal(self.make_rng("noise"), h.shape)
@@ -298,14 +292,7 @@ def test_modules_of_flax_nnx_with_state_run_inside_a_cell(x):
 
 
 def test_other_collections_of_a_linen_cell_are_variables(x):
-    class Counting(nn.Module):
-        features: int
-        num_feature_dims = 1
-
-        @nn.nowrap
-        def initialize_carry(self, key, input_shape):
-            return jnp.zeros((*input_shape[:-1], self.features))
-
+    class Counting(FlaxCell):
         @nn.compact
         def __call__(self, h, x):
             count = self.variable("counts", "steps", lambda: jnp.array(0))
@@ -372,17 +359,11 @@ def test_training_in_nnx_equals_training_in_linen(graph, x):
     def loss(params):
         return jnp.mean(linen.apply(params, x, seq_lengths=LENGTHS) ** 2)
 
-    expected = []
-
-    @jax.jit
-    def step(params, state):
-        value, gradient = jax.value_and_grad(loss)(params)
-        updates, state = tx.update(gradient, state)
-        return optax.apply_updates(params, updates), state, value
-
-    state = tx.init(params)
+    expected, state, step = [], tx.init(params), jax.jit(jax.value_and_grad(loss))
     for _ in range(3):
-        params, state, value = step(params, state)
+        value, gradient = step(params)
+        updates, state = tx.update(gradient, state)
+        params = optax.apply_updates(params, updates)
         expected.append(value)
     assert_close(losses, expected)
     assert_close(model.variables, params, atol=1e-5)

@@ -246,20 +246,6 @@ def test_packed_equals_each_sequence_alone(name, direction, rng, float64):
     equal()
 
 
-def test_nan_after_the_lengths_reaches_no_value_and_no_gradient(rng):
-    sequences = [sequence["x"] for sequence in random_sequences(rng, [3, 0, 5, 1])]
-    plan = packing.plan([3, 0, 5, 1], row_length=6)
-
-    @jax.jit
-    @partial(jax.value_and_grad, has_aux=True)
-    def loss(batch):
-        rows = plan.pack(batch)
-        return jnp.sum(jnp.sin(rows)), rows
-
-    clean = loss(as_batch(sequences, LONGEST))
-    assert_equal(loss(as_batch(sequences, LONGEST, np.nan)), clean)
-
-
 @pytest.mark.default
 def test_plans_of_one_shape_are_compiled_once(rng):
     rnn = rnncells.RNN(rnncells.GRUCell(4))

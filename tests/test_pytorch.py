@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cases import assert_close, assert_equal
 from levels import by_level, pairwise
-from peers import peer
+from libraries import peer
 
 import rnncells
 from rnncells.interop import pytorch

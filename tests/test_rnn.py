@@ -4,14 +4,11 @@ import re
 from functools import partial
 from itertools import product
 
-import chex
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import (
-    BATCH,
     CELLS,
     TIME,
     assert_close,
@@ -303,17 +300,6 @@ def test_final_carry_needs_no_memory_over_time():
     assert growth <= 6 * 256 * inputs
 
 
-def test_empty_sequences(rng):
-    case = CELLS["LSTMCell"]
-    rnn = rnncells.RNN(case.make(), return_carry=True)
-    params = random_params(rng, rnn, case.inputs(rng, BATCH, TIME))
-    start = rnn.cell.initialize_carry(jax.random.key(0), (BATCH, 3))
-    for ways in ({}, {"seq_lengths": np.zeros(BATCH, int)}, {"reverse": True}):
-        carry, y = run(rnn, params, jnp.ones((BATCH, 0, 3)), **ways)
-        assert_equal(carry, start)
-        chex.assert_shape(y, (BATCH, 0, 4))
-
-
 @pytest.mark.parametrize(
     "dtype", by_level(["int8", "uint8", "int16", "int32"], ["int8", "uint8"])
 )
@@ -373,14 +359,3 @@ def test_bidirectional_with_all_options_equals_its_directions(rng):
             half = y[..., 4 * side : 4 * side + 4]
             expected = run(rnn, sides[side], inputs, **own, **ways)
             assert_close((got[side], half), expected)
-
-
-def test_bidirectional_computes_carries_only_if_asked(rng):
-    class Recorder(nn.Module):
-        @nn.compact
-        def __call__(self, inputs, *, return_carry, **_):
-            assert not return_carry
-            return inputs
-
-    layer = rnncells.Bidirectional(Recorder(), Recorder())
-    layer.apply({}, jnp.ones((BATCH, TIME, 3)), seq_lengths=jnp.array([1, 2]))

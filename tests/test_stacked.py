@@ -20,8 +20,6 @@ from levels import by_level
 from sequences import ROWS, STEPS, WAYS
 
 import rnncells
-from rnncells.loops.request import StepRequest
-from rnncells.recurrence.schedule import StepInputs
 
 FEATURES_IN = 3
 NORMAL = nn.initializers.normal(1.0)
@@ -130,33 +128,14 @@ def test_initial_carries_and_parameters_are_those_of_a_stack(rng):
     assert jax.tree.map(str, shapes) == jax.tree.map(str, expected)
 
 
-@pytest.fixture(scope="module")
-def settings():
-    """A layer whose sizes differ from the batch, which is a prime, and its shapes."""
+@pytest.mark.default
+def test_weight_gradients_are_outside_of_the_loops():
+    """With sizes that differ from the batch, which is a prime."""
     cell = rnncells.StackedCell(
         [nn.Dense(9), rnncells.LSTMCell(13), nn.Dense(7), nn.GRUCell(5), nn.Dense(3)]
     )
-    x = jax.ShapeDtypeStruct((11, 24, 8), jnp.float32)
-    rnn = rnncells.RNN(cell)
-    return rnn, jax.eval_shape(rnn.init, jax.random.key(0), x), x
-
-
-def test_products_of_the_first_cell_with_inputs_are_outside_of_the_loop(settings):
-    rnn, params, x = settings
-    params = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), params)
-    steps = jnp.ones((24, 11, 8))
-    carry = rnn.initialize_carry(None, x.update(shape=(11, 8)))
-    request = partial(StepRequest, carry=(carry, None), xs=StepInputs(steps))
-    split = rnn.apply(params, method=lambda rnn: request(rnn).split_step)
-    # Of the states of the LSTM; Dense; of inputs and states of the GRU; Dense.
-    assert len(split.products) == 5
-    # Dense, and the inputs of the LSTM.
-    assert len(split.projections) == 2
-
-
-@pytest.mark.default
-def test_weight_gradients_are_outside_of_the_loops(settings):
-    rnn, params, x = settings
+    rnn, x = rnncells.RNN(cell), jax.ShapeDtypeStruct((11, 24, 8), jnp.float32)
+    params = jax.eval_shape(rnn.init, jax.random.key(0), x)
 
     def loss(params, x):
         return jnp.mean(rnn.apply(params, x) ** 2)
@@ -182,30 +161,6 @@ def test_dropout_draws_a_new_mask_at_each_step_unless_told_otherwise(split):
     changes = np.mean(np.asarray(y[:, 1:] != y[:, :-1]))
     assert (changes == 0) if split is False else (0.3 < changes < 0.7)
     assert_equal(jit_apply(rnn, {}, x, deterministic=True), x)
-
-
-@pytest.mark.default
-def test_deterministic_reaches_all_layers(rng):
-    def cell(deterministic=None, inner=None):
-        zoneout = rnncells.ZoneoutCell(rnncells.SimpleCell(3), 0.4, inner)
-        stacked = rnncells.StackedCell([nn.Dropout(0.5), zoneout])
-        return rnncells.StackedCell([stacked, nn.Dense(2)], deterministic)
-
-    x = jnp.asarray(rng.standard_normal((2, 5, FEATURES_IN)), jnp.float32)
-    rnn = rnncells.RNN(cell())
-    params = random_params(rng, rnncells.RNN(cell(True)), x)
-
-    expected = jit_apply(rnn, params, x, deterministic=True)
-
-    assert_equal(jit_apply(rnncells.RNN(cell(True)), params, x), expected)
-    # The call overrides the field of the outer cell, and that the field of the inner.
-    other = rnncells.RNN(cell(False, inner=False))
-    assert_equal(jit_apply(other, params, x, deterministic=True), expected)
-    rngs = {"dropout": jax.random.key(0)}
-    drawn = jit_apply(
-        rnncells.RNN(cell(True)), params, x, deterministic=False, rngs=rngs
-    )
-    assert not np.allclose(drawn, expected)
 
 
 @pytest.mark.default

@@ -7,7 +7,13 @@ import pytest
 from cases import CELLS, each_cell
 from levels import by_level
 from test_engine_corners import CustomGradientCell
-from user_cells import USER_CELLS, MultiplicativePeepholeCell, OwnCell, PlainWeightCell
+from user_cells import (
+    USER_CELLS,
+    FlaxCell,
+    MultiplicativePeepholeCell,
+    OwnCell,
+    PlainWeightCell,
+)
 
 import rnncells
 
@@ -79,15 +85,8 @@ class UnfinishedCell(rnncells.RNNCellBase):
         return inputs
 
 
-class ForeignCell(nn.Module):
-    """Right; a cell without a base class."""
-
-    features: int
-    num_feature_dims = 1
-
-    @nn.nowrap
-    def initialize_carry(self, key, input_shape):
-        return jnp.zeros((*input_shape[:-1], self.features))
+class ForeignCell(FlaxCell):
+    """Right; a cell without our base."""
 
     @nn.compact
     def __call__(self, carry, inputs):

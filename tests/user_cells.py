@@ -70,41 +70,28 @@ class MultiplicativePeepholeCell(rnncells.RNNCellBase):
         return (c, h), h
 
 
-class NormalizedCell(rnncells.RNNCellBase):
+class NormalizedCell(OwnCell):
     """A Dense layer as recurrent product, and a norm before it."""
 
-    features: int
     param_dtype: Dtype = jnp.float32
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape):
-        return (self.features,)
 
     def setup(self):
         self.gates("i")
         self.norm = nn.LayerNorm(param_dtype=self.param_dtype)
         self.recurrent = nn.Dense(self.features, param_dtype=self.param_dtype)
 
-    def project(self, inputs):
-        return self.affine(inputs, "i")
-
     def recur(self, carry, projected):
         h = nn.tanh(self.recurrent(self.norm(carry)) + projected)
         return h, {"state": h, "double": 2 * h}
 
 
-class PlainWeightCell(rnncells.RNNCellBase):
+class PlainWeightCell(OwnCell):
     """A recurrent weight outside of `affine` and `product`: right, but slower.
 
     Both `project` and `recur` use its gain.
     """
 
-    features: int
     param_dtype: Dtype = jnp.float32
-    num_feature_dims = 1
-
-    def carry_shape(self, input_shape):
-        return (self.features,)
 
     def setup(self):
         self.gates("i")
@@ -121,13 +108,11 @@ class PlainWeightCell(rnncells.RNNCellBase):
         return h, h
 
 
-class CountingCell(rnncells.RNNCellBase):
+class CountingCell(OwnCell):
     """A carry with integers in it, and one among the outputs."""
 
-    features: int
     param_dtype: Dtype = jnp.float32
     carry_init: nn.initializers.Initializer = nn.initializers.normal()
-    num_feature_dims = 1
 
     def carry_shape(self, input_shape):
         return {"h": (self.features,), "n": jax.ShapeDtypeStruct((), jnp.int32)}
@@ -135,9 +120,6 @@ class CountingCell(rnncells.RNNCellBase):
     def setup(self):
         self.gates("i")
         self.gates("h", use_bias=False)
-
-    def project(self, inputs):
-        return self.affine(inputs, "i")
 
     def recur(self, carry, projected):
         n = carry["n"] + 1
