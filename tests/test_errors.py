@@ -744,10 +744,10 @@ WARNINGS = {
     "one instance of GRUCell more than once, so": lambda: init(Stack([GRUCell(3)] * 3)),
     "`dropout` of LSTM is applied": lambda: init(lstm(dropout=0.5), deterministic=True),
     r"`inputs` are integers of shape \(2, 7\)": lambda: run(jnp.ones((2, 7), int)),
-    r"read as \(time, height, width, channels\), with 6 channels.* add": lambda: RNN(
+    r"\(2, 3, 6, 6\) are read as .*, with 6 channels.* add": lambda: RNN(
         ConvLSTMCell(2, (3, 3))
     ).init(KEY, jnp.ones((2, 3, 6, 6))),
-    "with 6 channels. If the channels are the axis of size 3, move it": lambda: RNN(
+    r"\(2, 2, 3, 6, 6\) are read as .*, with 6 channels.* move it": lambda: RNN(
         ConvLSTMCell(2, (3, 3))
     ).init(KEY, jnp.ones((2, 2, 3, 6, 6))),
     "`inputs` of `step` are one time step, .* the batch": lambda: step(gru(), None, X),

@@ -135,35 +135,28 @@ def warn_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> None
 
 def warn_layout(inputs: Array, feature_dims: int) -> None:
     """Warns about inputs whose shape and dtype suggest that an axis is missing."""
-    shape, batch_axes = inputs.shape, inputs.ndim - feature_dims - 1
-    if feature_dims == 1:
-        if batch_axes == 0 and jnp.issubdtype(inputs.dtype, jnp.integer):
-            warn(
-                f"`inputs` are integers of shape {shape}, read as (time, features). "
-                "Tokens of shape (batch, time) need an embedding such as nn.Embed "
-                "first. If the shape is right, convert the inputs to a floating dtype."
-            )
-        return
+    shape, has_batch = inputs.shape, inputs.ndim > feature_dims + 1
+    is_integer = jnp.issubdtype(inputs.dtype, jnp.integer)
+    if feature_dims == 1 and is_integer and not has_batch:
+        warn(
+            f"`inputs` are integers of shape {shape}, read as (time, features). "
+            "Tokens of shape (batch, time) need an embedding such as nn.Embed "
+            "first. If the shape is right, convert the inputs to a floating dtype."
+        )
     # `jax.export` has sizes that are no numbers.
-    is_known = all(isinstance(size, int) for size in shape[-3:])
-    if feature_dims != 3 or not is_known:
+    if feature_dims != 3 or not all(isinstance(size, int) for size in shape[-3:]):
         return
     height, width, channels = shape[-3:]
     # Few images have as many channels as columns, but another number of rows.
-    channels_may_be_columns = width == channels > 4 and height != width
+    lacks_channels = width == channels > 4 and height != width
     # Few images have one or three rows, and many columns and channels.
-    rows_may_be_channels = height in (1, 3) and min(width, channels) >= 8
-    if batch_axes == 0 and channels_may_be_columns:
-        warn(
-            f"`inputs` of shape {shape} are read as (time, height, width, channels), "
-            f"with {channels} channels. If the axes are (batch, time, height, width), "
-            "add the axis of channels: inputs[..., None]."
-        )
-    elif height in (1, 3) and (channels_may_be_columns or rows_may_be_channels):
+    is_channels_first = height in (1, 3) and min(width, channels) >= 8
+    if is_channels_first or (lacks_channels and (height in (1, 3) or not has_batch)):
         warn(
             f"`inputs` of shape {shape} are read as (*batch, time, height, width, "
-            f"channels), with {channels} channels. If the channels are the axis of "
-            f"size {height}, move it: jnp.moveaxis(inputs, -3, -1)."
+            f"channels), with {channels} channels. If the last axes are (time, height, "
+            "width), add the axis of channels: inputs[..., None]. If they are "
+            "(channels, height, width), move it: jnp.moveaxis(inputs, -3, -1)."
         )
 
 
