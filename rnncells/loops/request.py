@@ -12,21 +12,11 @@ from chex import ArrayTree
 from flax.core.scope import in_filter
 from flax.errors import FlaxError, InvalidRngError
 
+from rnncells import flax_internals
 from rnncells.cells.any_cell import apply_step
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
-from rnncells.flax_internals import (
-    RngStreams,
-    UnboundCell,
-    available_streams,
-    count_draws,
-    is_key,
-    rng_counters,
-    set_counters,
-    total_draws,
-    unbound,
-    writable,
-)
+from rnncells.flax_internals import RngStreams, UnboundCell
 from rnncells.gradients import Bptt
 from rnncells.recurrence import memory
 from rnncells.recurrence.jaxprs import has_side_effects, why_not_vmapped
@@ -130,16 +120,18 @@ class StepRequest:
     @cached_property
     def unbound_cell(self) -> UnboundCell:
         """The cell apart from its model."""
-        return unbound(self.cell)
+        return flax_internals.unbound(self.cell)
 
     @cached_property
     def function(self) -> PureFunction:
         """The step as a pure function; raises Obstacle or FlaxError if it is none."""
         cell, rnn = self.unbound_cell, self.rnn
         _check_pure(rnn, cell.variables, self.carry[0], self.xs.inputs)
-        streams = available_streams(rnn, self.steps)
+        streams = flax_internals.available_streams(rnn, self.steps)
         counters, after = self._counters(streams)
-        draws = total_draws(counters) != total_draws(rng_counters(self.cell))
+        draws = flax_internals.total_draws(counters) != flax_internals.total_draws(
+            flax_internals.rng_counters(self.cell)
+        )
         if cell.has_outside_modules and draws:
             # Their keys would depend on their place in the cell.
             raise Obstacle(
@@ -156,15 +148,17 @@ class StepRequest:
         if not streams.like:
             return {}, {}
         cell, x_t = self.unbound_cell, structs(self.xs.inputs, drop_axis=0)
-        count = partial(count_draws, cell.module, self.step)
+        count = partial(flax_internals.count_draws, cell.module, self.step)
         operands = cell.variables, self.carry[0], x_t, streams.like
-        counters = count(rng_counters(self.cell), *operands)
+        counters = count(flax_internals.rng_counters(self.cell), *operands)
         # Later draws continue with the counters that flax.linen.scan leaves.
         return counters, count(counters, *operands)
 
     def count_draws(self) -> None:
         """Counts the random draws of all steps of `function` in the layer."""
-        set_counters(self.function.counters, rng_counters(self.cell))
+        flax_internals.set_counters(
+            self.function.counters, flax_internals.rng_counters(self.cell)
+        )
 
     @cached_property
     def effects(self) -> StepEffects:
@@ -234,7 +228,7 @@ def _check_pure(
         )
     if not all(isinstance(stream, str) for stream in rnn.rng_streams):
         raise Obstacle(f"needs the names of random streams; got {[*rnn.rng_streams]}.")
-    if any(is_key(leaf) for leaf in jax.tree.leaves(dict(variables))):
+    if any(flax_internals.is_key(leaf) for leaf in jax.tree.leaves(dict(variables))):
         raise Obstacle(
             f"needs variables that are numbers; {name} has random keys among them."
         )
@@ -269,10 +263,10 @@ def _step_function(
 ) -> Callable:
     """Returns a step as a function, see `PureFunction`."""
     cell, step, body = request.unbound_cell.module, request.step, request.body
-    mutable = writable(request.cell)
+    mutable = flax_internals.writable(request.cell)
 
     def call(cell: Any, carry: Carry, inputs: Any) -> tuple:
-        set_counters(counters, rng_counters(cell))
+        flax_internals.set_counters(counters, flax_internals.rng_counters(cell))
         return step(cell, carry, inputs)
 
     def pure(consts: tuple, carry: tuple, x: tuple) -> tuple:
@@ -305,19 +299,17 @@ class Loop:
     def takes(self, options: Mapping[str, Any]) -> bool:
         """Says whether the loop takes the values of options."""
 
-        def takes_one(name: str, value: Any) -> bool:
-            if name in self.options:
-                return self.options[name](value)
-            return value == DEFAULTS[name]
-
-        return all(takes_one(name, value) for name, value in options.items())
+        return all(
+            self.options[name](value)
+            if name in self.options
+            else value == DEFAULTS[name]
+            for name, value in options.items()
+        )
 
     def is_for(self, cell: nn.Module) -> bool:
         """Says whether the loop is for a cell, by its class."""
-        if self.cells is None:
-            return True
-        is_known = type(cell).__call__ is RNNCellBase.__call__
-        return isinstance(cell, self.cells) and is_known
+        has_own_call = type(cell).__call__ is not RNNCellBase.__call__
+        return self.cells is None or (isinstance(cell, self.cells) and not has_own_call)
 
     def check(self, request: StepRequest) -> None:
         """Raises Obstacle if the loop cannot run a request."""

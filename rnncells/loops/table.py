@@ -48,10 +48,8 @@ def run(request: StepRequest, loops: Sequence[Loop] = LOOPS) -> tuple[tuple, tup
 def choose(request: StepRequest, loops: Sequence[Loop]) -> Loop:
     """Returns the first loop that takes the options and can run the step.
 
-    The plain loop creates variables, and runs no steps.
-
-    Raises:
-      ValueError: there is no such loop.
+    The plain loop creates variables, and runs no steps. Raises ValueError if there is
+    no such loop.
     """
     options = {name: request.option(name) for name in DEFAULTS}
     candidates = [loop for loop in loops if loop.takes(options)]
@@ -87,11 +85,11 @@ def _set_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def shown(options: Mapping[str, Any]) -> str:
     """Returns options as in a call, for errors."""
 
-    def one(name: str, value: Any) -> str:
+    texts = []
+    for name, value in options.items():
         hook = " with a `carry_hook`" if getattr(value, "carry_hook", None) else ""
-        return f"{name}={value!r}{hook}"
-
-    return " and ".join(one(name, value) for name, value in options.items())
+        texts.append(f"{name}={value!r}{hook}")
+    return " and ".join(texts)
 
 
 def _default(name: str) -> str:

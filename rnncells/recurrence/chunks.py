@@ -69,25 +69,23 @@ def scan_chunks(
 ) -> tuple[ArrayTree, list[ArrayTree]]:
     """Runs `body(carry, start, steps, x)` over chunks as `jax.lax.scan` does.
 
-    `xs` and the results have one pytree of `(chunks, ...)` for each segment. A single
-    chunk is not run in a loop.
+    `xs` and the results have one pytree of `(chunks, ...)` for each segment.
     """
     ys = [None] * len(segments)
     order = list(enumerate(segments))
     for k, (start, chunks, steps) in reversed(order) if reverse else order:
 
-        def one(
-            carry: ArrayTree, start_and_x: tuple, steps: int = steps
-        ) -> tuple[ArrayTree, ArrayTree]:
-            start, x = start_and_x
+        def chunk(carry: ArrayTree, x: tuple, steps: int = steps) -> tuple:
+            start, x = x
             return body(carry, start, steps, x)
 
         x = None if xs is None else xs[k]
         if chunks > 1:
             starts = start + steps * jnp.arange(chunks)
-            carry, ys[k] = jax.lax.scan(one, carry, (starts, x), reverse=reverse)
+            carry, ys[k] = jax.lax.scan(chunk, carry, (starts, x), reverse=reverse)
         else:
-            carry, y = one(carry, (start, jax.tree.map(lambda leaf: leaf[0], x)))
+            x = jax.tree.map(lambda leaf: leaf[0], x)
+            carry, y = body(carry, start, steps, x)
             ys[k] = jax.tree.map(lambda leaf: leaf[None], y)
     return carry, ys
 

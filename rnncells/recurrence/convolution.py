@@ -26,18 +26,18 @@ class Convolution(ProductFunction):
         """Returns the convolution of `(*leading, *image)` with one kernel."""
         (kernel,) = weights
 
-        def one(lhs: Array) -> Array:
+        def convolve(lhs: Array) -> Array:
             return self.convolve(lhs, kernel, **self.params)
 
         rank = len(self.params["dimension_numbers"].lhs_spec)
         if lhs.ndim == rank:
-            return one(lhs)
+            return convolve(lhs)
         if not self.is_plain or lhs.ndim != rank + 1:
             return jax.vmap(lambda lhs: self(lhs, weights))(lhs)
         # With the batch first, each device keeps its rows if the batch is sharded.
         is_sharded = may_be_sharded()
         lhs = jnp.swapaxes(lhs, 0, 1) if is_sharded else lhs
-        result = one(lhs.reshape(-1, *lhs.shape[2:]))
+        result = convolve(lhs.reshape(-1, *lhs.shape[2:]))
         result = result.reshape(*lhs.shape[:2], *result.shape[1:])
         return jnp.swapaxes(result, 0, 1) if is_sharded else result
 
@@ -104,10 +104,7 @@ def convolve_by_patches(
     precision: jax.lax.PrecisionLike = None,
     **options: Any,
 ) -> Array:
-    """Computes `jax.lax.conv_general_dilated` as one matrix product.
-
-    `lhs` is `(batch, *spatial, channels)`, `rhs` `(*kernel, channels, features)`.
-    """
+    """Computes a convolution of plain images, see `is_plain`, as a matrix product."""
     *kernel, channels, features = rhs.shape
     zero = jnp.zeros((), lhs.dtype)
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, rhs_dilation, strict=True)]

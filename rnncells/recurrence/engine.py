@@ -135,10 +135,9 @@ class _Run(NamedTuple):
         return (carry, outputs), (buffers.residuals, carries)
 
     def _loop(self) -> Callable:
-        """Returns the loop over the steps of a chunk, as a function.
+        """Returns a loop over a chunk, which is written to the buffers from `start` on.
 
-        `((carry, buffers), z, start, steps) -> (carry, buffers)`; the chunk is written
-        to the buffers from `start` on.
+        It is `((carry, buffers), z, start, steps) -> (carry, buffers)`.
         """
         weights, recur = self.operands.weights, self.recurrence.step.recur
         evaluator = products.loop_evaluator(weights.products)
@@ -160,10 +159,7 @@ class _Run(NamedTuple):
     def _residuals(
         self, saved: Residuals, carry: ArrayTree, inputs: ArrayTree, steps: int
     ) -> Residuals:
-        """Returns the residuals of a chunk of time, from what was saved of it.
-
-        `carry` is before the chunk, or None.
-        """
+        """Returns the residuals of a chunk from what was saved of it."""
         saves = self.recurrence.plan.saves
         if saves == "all":
             return saved

@@ -26,8 +26,8 @@ def linear_map(
 ) -> ArrayTree:
     """Returns the map of `tangents` whose transpose is `transpose`.
 
-    `transpose` is `(residuals, cotangents) -> cotangents`, from those of the result to
-    those of `tangents`, and linear in the cotangents. `result` has shapes and dtypes.
+    `transpose` is `(residuals, cotangents of the result) -> cotangents of tangents`,
+    linear in the cotangents.
     """
     leaves, tree = jax.tree.flatten(residuals)
     out = jax.tree.structure(result)

@@ -40,12 +40,11 @@ def solve_linear(
     reset_carry: ArrayTree = None,
     solver: Solver = "auto",
 ) -> ArrayTree:
-    """Returns the carry after each step, a pytree of `(time, *batch, ...)`.
+    """Returns the carry after each step, `(time, *batch, ...)`, in the promoted dtype.
 
-    It has the promoted dtype of coefficients and carry. `a` and `b` are `(time, ...)`,
-    each leaf to be broadcast to that of the carry. The masks are `(time, *batch)`:
-    `reset` is true at the steps before which the carry is `reset_carry`, and `update`
-    false at those that hold it.
+    `a` and `b` are `(time, ...)`, to be broadcast to the carry. The masks are `(time,
+    *batch)`: `reset` is true at the steps before which the carry is `reset_carry`, and
+    `update` false at those that hold it.
     """
 
     def of_leaf(a: Array, b: Array, carry: Array, reset_carry: Array) -> Array:
@@ -91,8 +90,7 @@ def solve_steps(
 ) -> Array:
     """Returns c with c_0 = b_0, and c_t = b_t where a sequence starts.
 
-    The first of the factors `a`, `(time, ...)`, is not read. For matrices, `solver`
-    must be `associative`.
+    `a[0]` is not read. For matrices, `solver` must be `associative`.
     """
     multiply = _matrix_vector if is_matrix else jnp.multiply
 

@@ -68,10 +68,7 @@ def last_valid(valid: Array, axis: int) -> Array:
 
 
 def up_to_valid(valid: Array, history: ArrayTree, before: ArrayTree) -> ArrayTree:
-    """Returns the carry after the last valid step so far, at every step.
-
-    `history` is `(time, *batch, ...)`; `before` is the carry before the first step.
-    """
+    """Returns at each step the carry after the last valid step so far, or `before`."""
     last = last_valid(valid, 0)
     valid_carry = gather_time(history, jnp.maximum(last, 0), 0)
     before = jax.tree.map(lambda b, h: jnp.broadcast_to(b, h.shape), before, history)

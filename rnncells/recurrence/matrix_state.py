@@ -50,10 +50,8 @@ class MatrixState(NamedTuple):
 
 
 def lowest(dtype: Any) -> float:
-    """Returns a number below all logarithms of gates; a sum of two is finite.
-
-    Unlike -inf, it passes JAX's debug flags.
-    """
+    """Returns a number below all logarithms of gates; a sum of two is finite."""
+    # Unlike -inf, it passes JAX's debug flags.
     return float(jnp.finfo(dtype).min) / 4
 
 
@@ -86,8 +84,7 @@ def read(S: Array, q: Array) -> Array:
 class MatrixChunk:
     """Some steps of a matrix state at once.
 
-    In its arrays, time is the last axis of gates, `(*batch, heads, steps)`, and the
-    last but one of vectors, `(*batch, heads, steps, features)`.
+    Inside, gates are `(*batch, heads, steps)`, vectors `(*batch, heads, steps, ...)`.
     """
 
     def __init__(
@@ -134,17 +131,17 @@ class MatrixChunk:
         self._sequence = None
         if reset is not None:
             self._sequence = jnp.moveaxis(jnp.cumsum(reset, 0)[..., None], 0, -1)
-        self._mask = expand_left(
-            jnp.tril(jnp.ones((steps, steps), bool)), log_alpha[..., None]
-        )
+        is_before = jnp.tril(jnp.ones((steps, steps), bool))
+        self._mask = expand_left(is_before, log_alpha[..., None])
         if self._sequence is not None:
             same = self._sequence[..., :, None] == self._sequence[..., None, :]
             self._mask = self._mask & same
-        S = state.S
-        self._was_finite = jnp.isfinite(S).all((-1, -2))[..., None]
-        S = jnp.where(self._was_finite[..., None], S, 0)
+        self._was_finite = jnp.isfinite(state.S).all((-1, -2))[..., None]
+        S = jnp.where(self._was_finite[..., None], state.S, 0)
         self._state = state._replace(S=S)
-        self._log_alpha, self._log_i, self.k = log_alpha, log_i, k
+        self._log_alpha = log_alpha
+        self._log_i = log_i
+        self.k = k
         self.u = v if beta is None else self._changes(v, beta)
 
     def _mask_nonfinite(
@@ -195,8 +192,7 @@ class MatrixChunk:
     @cached_property
     def _m_before(self) -> Array:
         """m before the sequence of each step."""
-        states = [self._state, self._reset_state or self._state]
-        return self._of_sequence(*(state.m[..., None] for state in states))
+        return self._before_sequence(lambda state: state.m[..., None])
 
     @cached_property
     def _decay(self) -> tuple[Array, Array]:
@@ -207,20 +203,19 @@ class MatrixChunk:
             between = between + self._log_i[..., None, :] - self.m[..., None]
         return jnp.exp(from_start), jnp.exp(between)
 
-    def _of_sequence(self, state: Array, reset_state: Array) -> Array:
-        """Returns at each step what comes from the state before its sequence."""
+    def _before_sequence(self, value_of: Callable[[MatrixState], Array]) -> Array:
+        """Returns at each step a value of the state before its sequence."""
+        value = value_of(self._state)
         if self._sequence is None:
-            return state
-        is_first = masks.expand_right(self._sequence == 0, state.ndim)
-        return jnp.where(is_first, state, reset_state)
+            return value
+        is_first = masks.expand_right(self._sequence == 0, value.ndim)
+        return jnp.where(is_first, value, value_of(self._reset_state))
 
     def _read_before(self, q: Array) -> Array:
         """Returns S q of the state before the sequence of each step."""
-        states = [self._state.S]
-        if self._reset_state is not None:
-            states.append(self._reset_state.S)
-        reads = [jnp.einsum("...vk,...tk->...tv", S, q) for S in states]
-        return self._of_sequence(reads[0], reads[-1])
+        return self._before_sequence(
+            lambda state: jnp.einsum("...vk,...tk->...tv", state.S, q)
+        )
 
     def _changes(self, v: Array, beta: Array) -> Array:
         """Returns u_t, by a triangular system."""
@@ -240,12 +235,10 @@ class MatrixChunk:
         return jnp.where(self._mask, products, 0)
 
     def reads(self) -> tuple[Array, Array | None]:
-        """Returns S_t q_t of all steps, `(steps, *batch, heads, values)`, and m.
-
-        A step that holds the state reads the state that it would have had.
-        """
+        """Returns S_t q_t of all steps, `(steps, *batch, heads, values)`, and m."""
         reads, m = self._read(self._q), self.m
         if self._update is not None:
+            # A step that holds the state reads the state that it would have had.
             changed = self._hypothetical_read(reads, m)
             is_updated = self._update
             reads = jnp.where(is_updated[..., None], reads, changed[0])
@@ -274,9 +267,7 @@ class MatrixChunk:
     def states(self) -> MatrixState:
         """Returns the states after all steps, `(steps, *batch, heads, ...)`."""
         w, W = self._decay
-        before = self._state.S[..., None, :, :]
-        if self._sequence is not None:
-            before = self._of_sequence(before, self._reset_state.S[..., None, :, :])
+        before = self._before_sequence(lambda state: state.S[..., None, :, :])
         S = w[..., None, None] * before
         # Not u k first, which can overflow.
         weighted = W[..., None] * self.u[..., None, :, :]

@@ -10,13 +10,8 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence.chunks import (
-    Chunk,
-    Segment,
-    split_time,
-    square_root,
-    write_time,
-)
+from rnncells.recurrence import chunks
+from rnncells.recurrence.chunks import Chunk, Segment
 from rnncells.recurrence.fusion_barrier import is_small
 from rnncells.recurrence.pytrees import StructTree, Tree, select_leaves, structs, upcast
 
@@ -134,11 +129,13 @@ def linear_plan(
     at_once = _projected_at_once(steps, z, projection)
     if is_matrix and projection == "auto":
         at_once = _MATRIX_STEPS_ON_CPU if _on_cpu() else _MATRIX_STEPS
-    recomputed = memory.steps if isinstance(memory, Chunk) else square_root(steps)
+    recomputed = (
+        memory.steps if isinstance(memory, Chunk) else chunks.square_root(steps)
+    )
     if memory == "full" or not _pays(steps, recomputed, z, operands):
-        return split_time(steps, at_once), lambda chunk: chunk
+        return chunks.split_time(steps, at_once), lambda chunk: chunk
     policy = checkpoint_policy_of(memory)
-    return split_time(steps, recomputed), partial(jax.checkpoint, policy=policy)
+    return chunks.split_time(steps, recomputed), partial(jax.checkpoint, policy=policy)
 
 
 class Plan(NamedTuple):
@@ -158,22 +155,22 @@ def plan(
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         segments = (Segment(0, 1, steps),)
         return Plan(segments, "all", segments)
-    projected = split_time(steps, _projected_at_once(steps, z, projection))
+    projected = chunks.split_time(steps, _projected_at_once(steps, z, projection))
     for_inference, z_of_step = projected, structs(z, drop_axis=0)
     if projection == "auto" and _on_cpu():
         # A product ahead of a loop that XLA makes one function of doubles its time.
         size = _bytes(z_of_step)
         is_large = isinstance(size, int) and size >= 2 * _bytes(operands.weights)
         if is_large or is_small(z_of_step):
-            for_inference = split_time(steps, 1)
+            for_inference = chunks.split_time(steps, 1)
     keeps_carries = memory == "recompute" or checkpoint_policy_of(memory) is not None
-    at_once = memory.steps if isinstance(memory, Chunk) else square_root(steps)
+    at_once = memory.steps if isinstance(memory, Chunk) else chunks.square_root(steps)
     if keeps_carries:
         at_once = min(at_once, _projected_at_once(steps, z, projection))
     if memory == "full" or not _pays(steps, at_once, z, operands):
         return Plan(projected, "all", for_inference)
     saves: Saves = "carries" if keeps_carries else "chunk starts"
-    return Plan(split_time(steps, at_once), saves, for_inference)
+    return Plan(chunks.split_time(steps, at_once), saves, for_inference)
 
 
 def _pays(steps: int, at_once: int, z: StructTree, operands: OperandStructs) -> bool:
@@ -276,4 +273,4 @@ class ResidualBuffer(NamedTuple):
 
 
 def _write(rows: ArrayTree, i: Array, row: ArrayTree) -> ArrayTree:
-    return write_time(rows, jax.tree.map(lambda leaf: leaf[None], row), i)
+    return chunks.write_time(rows, jax.tree.map(lambda leaf: leaf[None], row), i)

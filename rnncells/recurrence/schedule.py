@@ -55,17 +55,10 @@ def prepare(
 ) -> tuple[ArrayTree, Schedule]:
     """Returns the inputs in the order of processing, and the schedule of their steps.
 
-    Args:
-      inputs: pytree of `(*batch, time, ...)`.
-      axis: position of the time axis.
-      seq_lengths: integers `(*batch,)` in `[0, time]`.
-      mask: booleans `(*batch, time)`, false at steps to skip.
-      resets: booleans `(*batch, time)`, true at the first step of each sequence.
-      reverse: whether time goes from right to left.
-      padded_outputs: `'run'`: at padded and masked steps the cell sees the inputs, with
-        NaN and infinity replaced by 0, and past a row's end the state runs on.
-        `'hold'`, `'zero'`: the cell sees zeros, and outputs are overwritten.
-      cuts: booleans in the order of processing, see `masks.effective_cuts`.
+    `axis` is that of time; the other arguments are those of `RNN`, and `cuts` in the
+    order of processing. With `padded_outputs='run'`, the cell sees the inputs of padded
+    and masked steps, with NaN and infinity replaced by 0, and past a row's end the
+    state runs on. Otherwise it sees zeros, and outputs are overwritten.
     """
     unpadded = None
     if seq_lengths is not None:

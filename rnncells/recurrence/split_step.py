@@ -17,7 +17,7 @@ import jax
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence import jaxprs
+from rnncells.recurrence import jaxprs, product_search
 from rnncells.recurrence.gates_apart import split_gates
 from rnncells.recurrence.jaxprs import Equations, Part, Rule, Stages, Variable
 from rnncells.recurrence.memory import Policy, is_chosen
@@ -27,9 +27,6 @@ from rnncells.recurrence.product_search import (
     RECURRENCE,
     WEIGHTS,
     FusedProduct,
-    find_products,
-    find_sum_points,
-    save_point,
 )
 from rnncells.recurrence.products import Product, ProductEvaluator
 
@@ -209,10 +206,10 @@ def _ordered(
     """Returns equations, products and save points of each stage in order."""
     fused_of = {
         equation.outvars[0]: fused
-        for fused in find_products(equations, stages)
+        for fused in product_search.find_products(equations, stages)
         for equation in fused.replaced
     }
-    sum_points = find_sum_points(equations, stages)
+    sum_points = product_search.find_sum_points(equations, stages)
     order: dict[int, list[Any]] = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
     for equation in equations.equations:
         (result, *_) = equation.outvars
@@ -223,7 +220,9 @@ def _ordered(
         order[stage].append(sum_points.get(result, equation))
         is_open = stage == RECURRENCE and result not in sum_points
         if is_open and is_chosen(equation, policy):
-            order[stage] += [save_point(equation, v, v) for v in equation.outvars]
+            order[stage] += [
+                product_search.save_point(equation, v, v) for v in equation.outvars
+            ]
     return order
 
 

@@ -2,9 +2,6 @@
 
 The influence of parameters on the carry differs from row to row, so methods that carry
 it forward see one row at a time. The row keeps batch axes of size 1.
-
-An output can depend on the carry after its step, as h_t, and on the carry before it.
-`mark_carry` makes the carry after the step known in the jaxpr.
 """
 
 import math
@@ -37,14 +34,12 @@ def mark_carry(carry: ArrayTree) -> ArrayTree:
 
 
 class RowOperands(NamedTuple):
-    """Operands of a step of one row, as real vectors and other leaves.
-
-    The last two have the leaves that are neither floating nor complex, None elsewhere.
-    """
+    """Operands of a step of one row, as real vectors and other leaves."""
 
     theta: list[Array]  # real leaves of what is differentiated beside the carry
     s: Array  # carry before the step, `(n,)`
     x: ArrayTree  # what differs from step to step
+    # Leaves that are neither floating nor complex, None elsewhere:
     nondiff_consts: ArrayTree  # of what is the same at each step
     nondiff_carry: ArrayTree
 
@@ -140,10 +135,10 @@ class RowStep:
     def dependencies(
         self, function: Callable | None = None
     ) -> tuple[list[np.ndarray], np.ndarray]:
-        """Returns where Jacobians of the carry after the step can be other than 0.
+        """Returns where Jacobians of the carry after a step can be other than 0.
 
-        By θ, `(n, columns)` for each leaf, and by the carry before. `function` has the
-        operands and the result of the step; default: the step.
+        By θ, `(n, columns)` for each leaf, and by the carry before. `function` is a
+        step in place of this one.
         """
         _, nondiff = pytrees.partition((self.consts, self.carry_structs))
         x, nondiff = jax.tree.map(

@@ -23,9 +23,8 @@ from rnncells.recurrence.pytrees import StructTree, is_inexact
 def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     """Returns where the derivatives of a function can be other than zero.
 
-    The function returns one vector, `(n,)`; `args` are shapes and dtypes of pytrees
-    with floating leaves. For each argument, returns a pytree of booleans, `(n,
-    *leaf.shape)`.
+    The function returns a vector, `(n,)`. The result is a pytree of booleans for each
+    of `args`, `(n, *leaf.shape)`.
     """
     equations, result = trace(function, *args)
     leaves, tree = jax.tree.flatten(args)
@@ -85,9 +84,8 @@ def _count(equation: Any, operands: list[Any]) -> list[Array | None]:
 def _of_custom(equation: Any, operands: list[Any]) -> list[Array | None]:
     """Returns the results of a function that has its own derivative.
 
-    That derivative can pass where the function itself has none, as for a step function
-    with a surrogate gradient. So the paths are those of the derivative: from the
-    cotangents of the results to those of the operands, and transposed.
+    The derivative can pass where the function has none, as for a step function with a
+    surrogate gradient. So the paths are those of cotangents, transposed.
     """
     primals = [
         jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars
