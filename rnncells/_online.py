@@ -20,7 +20,7 @@ from rnncells.loops.rows import Batch, RowProblem, row_problem
 from rnncells.loops.table import FORWARD, choose
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
-from rnncells.recurrence.pytrees import combine, inexact, structs
+from rnncells.recurrence.pytrees import combine, inexact, structs, zeros
 from rnncells.recurrence.schedule import StepInputs
 
 CotangentOf = Callable[[ArrayTree], ArrayTree]
@@ -169,8 +169,13 @@ class Online:
             d_shared = [d.sum(0) for d in d_theta[: len(operands.shared)]]
             _, vjp = jax.vjp(real_leaves, inexact(pure.consts[0]))
             ((d_variables, _),) = vjp(d_shared)
-            gradient = _add_zeros(d_variables, pure.consts[0][0])
-            grads = _layer_grads(rnn, params, gradient)
+            # Variables that are no inexact numbers have the gradient 0.
+            gradient = combine(d_variables, zeros(pure.consts[0][0]))
+            grads: Any = zeros(params)
+            for collection, values in gradient.items():
+                grads = placed(grads, (collection, *rnn.cell.path), values)
+            leaves = jax.tree.leaves(grads)
+            grads = jax.tree.unflatten(jax.tree.structure(params), leaves)
             return OnlineState(carry, influence), y, grads
 
         result: Any = self.rnn.apply(params, method=step_of_layer)
@@ -211,18 +216,3 @@ def _as_cotangent(cotangent: Any, output: ArrayTree) -> ArrayTree:
             "respect to the output, or a function from the output to it."
         )
     return jax.tree.map(lambda d, y: jnp.asarray(d, y.dtype), cotangent, output)
-
-
-def _add_zeros(gradient: Any, variables: Any) -> Any:
-    """Returns a gradient with zeros for variables that are no inexact numbers."""
-    return combine(gradient, jax.tree.map(jnp.zeros_like, variables))
-
-
-def _layer_grads(
-    rnn: RNN, params: Mapping[str, Any], cell_gradient: Any
-) -> Mapping[str, Any]:
-    """Returns the gradient of the cell's variables in the form of the layer's."""
-    grads = jax.tree.map(jnp.zeros_like, params)
-    for collection, values in cell_gradient.items():
-        grads = placed(grads, (collection, *rnn.cell.path), values)
-    return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(grads))

@@ -56,7 +56,8 @@ def is_inlined(equation: Any) -> bool:
 
 def steps(equations: Equations) -> tuple[Step, ...]:
     """Returns the steps of a function in the order of its forward pass."""
-    return live_equations(_Grouping(equations).steps(), equations.results)
+    grouped = dict.fromkeys(_Grouping(equations).steps())
+    return live_equations([*grouped], equations.results)
 
 
 class _Grouping:
@@ -66,21 +67,18 @@ class _Grouping:
     """
 
     def __init__(self, equations: Equations):
-        self._equations = equations
-        self._users = equations.users()
-        self._producers = equations.producers()
+        # An array that is iterated over can have parts that no result depends on.
+        self._equations = equations._replace(equations=tuple(equations.jaxpr.eqns))
+        self._users = self._equations.users()
+        self._producers = self._equations.producers()
 
     def steps(self) -> list[Step]:
-        unbound, inside = self._unbound()
-        return [
-            unbound.get(id(e))
-            or self._mean(e)
-            or self._affine(e)
-            or self._selected(e)
-            or self._single(e)
+        steps = [
+            self._mean(e) or self._affine(e) or self._selected(e) or self._single(e)
             for e in self._equations.equations
-            if id(e) in unbound or id(e) not in inside
         ]
+        joined = self._unbound(steps)
+        return [joined.get(step, step) for step in steps]
 
     def _produced_by(self, atom: Atom, *names: str, uses: int | None = None) -> Any:
         """Returns the equation of a value if it is one of the primitives."""
@@ -89,35 +87,33 @@ class _Grouping:
             return None
         return producer if uses in (None, len(self._users[atom])) else None
 
-    def _unbound(self) -> tuple[dict[int, Step], set[int]]:
-        """Returns the steps of iterations over an axis, and the equations inside.
+    def _unbound(self, steps: Sequence[Step]) -> dict[Step, Step]:
+        """Returns the step of an iteration over an axis for each of its selections.
 
-        The key of a step is its first equation. jax 0.10 slices once for each index,
-        and states the strides; an index `x[0]` does not state them.
+        jax 0.10 slices once for each index, and states the strides; an index `x[0]`
+        does not state them.
         """
-        slices: dict[Any, Any] = {}
-        every = self._equations.jaxpr.eqns
-        squeezes = {e.invars[0]: e for e in every if e.primitive.name == "squeeze"}
-        for equation in every:
-            squeeze = squeezes.get(equation.outvars[0]) if equation.outvars else None
-            if equation.primitive.name == "slice" and equation.params["strides"]:
-                axis = squeeze and squeeze.params["dimensions"]
-                slices.setdefault((equation.invars[0], axis), []).append(equation)
-        first, inside = {}, set()
-        for (operand, axis), group in slices.items():
-            if axis is None or not _covers(operand, axis, group):
-                continue
-            pairs = [(part, squeezes[part.outvars[0]]) for part in group]
-            ids = {id(e) for pair in pairs for e in pair}
-            live = [e for e in self._equations.equations if id(e) in ids]
-            if live:
-                inside |= ids
-                outvars = [squeeze.outvars[0] for _, squeeze in pairs]
-                function = partial(_unbind, pairs)
-                first[id(live[0])] = Step(
-                    "Unbind", live[0], [operand], outvars, function
-                )
-        return first, inside
+        selects = {id(self._slice(s)): s for s in steps if s.name == "Select"}
+        groups: dict[Any, list[Step]] = {}
+        for equation in self._equations.equations:
+            if id(equation) in selects and equation.params["strides"]:
+                step = selects[id(equation)]
+                key = step.invars[0], step.equation.params["dimensions"]
+                groups.setdefault(key, []).append(step)
+        joined: dict[Step, Step] = {}
+        for (x, axes), group in groups.items():
+            starts = [self._slice(step).params["start_indices"] for step in group]
+            sizes = {step.outvars[0].aval.size * len(group) for step in group}
+            is_whole = len(axes) == 1 and sizes == {x.aval.size}
+            if is_whole and [k[axes[0]] for k in starts] == list(range(len(group))):
+                outvars = [v for step in group for v in step.outvars]
+                function = partial(_unbind, group)
+                unbind = Step("Unbind", group[0].equation, [x], outvars, function)
+                joined |= dict.fromkeys(group, unbind)
+        return joined
+
+    def _slice(self, step: Step) -> Any:
+        return self._producers[step.equation.invars[0]]
 
     def _mean(self, equation: Any) -> Step | None:
         if equation.primitive.name != "div":
@@ -218,16 +214,5 @@ def _group(
     return Step(name, equation, invars, equation.outvars, function, exponent)
 
 
-def _covers(operand: Any, axis: tuple[int, ...], group: Sequence[Any]) -> bool:
-    """Says whether slices are all indices of an axis, in order."""
-    if len(axis) != 1 or operand.aval.shape[axis[0]] != len(group):
-        return False
-    size = operand.aval.shape
-    part = tuple(1 if k in axis else n for k, n in enumerate(size))
-    starts = [e.params["start_indices"][axis[0]] for e in group]
-    whole = all(e.outvars[0].aval.shape == part for e in group)
-    return whole and starts == list(range(len(group)))
-
-
-def _unbind(pairs: Sequence[tuple[Any, Any]], x: Array) -> list[Array]:
-    return [bind(squeeze, bind(part, [x]))[0] for part, squeeze in pairs]
+def _unbind(selections: Sequence[Step], x: Array) -> list[Array]:
+    return [step.function(x)[0] for step in selections]
