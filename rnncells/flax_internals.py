@@ -17,6 +17,8 @@ from flax.core.scope import CollectionFilter, LazyRng, Scope, subtract_filters
 from jax import Array
 
 KeyData = dict[str, Array]
+# Numbers of random draws by the names of submodules and of the stream.
+DrawCounts = dict[tuple, int]
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
@@ -173,30 +175,30 @@ def available_streams(rnn: nn.Module, steps: int) -> RngStreams:
 def count_draws(
     cell: nn.Module,
     take_step: Callable,
-    counters: dict,
+    counts: DrawCounts,
     variables: Any,
     carry: Any,
     inputs: Any,
     rngs: Any,
-) -> dict:
-    """Returns the counters of a cell's random draws after one step from `counters`.
+) -> DrawCounts:
+    """Returns the counts of a cell's random draws after one step from `counts`.
 
     `flax.linen.scan` traces a step twice and keeps counting draws from the first trace
     to the second. Drawing the same numbers needs the same counts.
     """
-    counters_after: dict = {}
+    counts_after: DrawCounts = {}
 
     def call(cell: Any, carry: Any, inputs: Any) -> Any:
-        set_counters(counters, rng_counters(cell))
+        set_draw_counts(rng_counters(cell), counts)
         result = take_step(cell, carry, inputs)
-        counters_after.update(rng_counters(cell))
+        counts_after.update(draw_counts(rng_counters(cell)))
         return result
 
     def step(variables: Any, carry: Any, inputs: Any) -> Any:
         return cell.apply(variables, carry, inputs, method=call, rngs=rngs)
 
     jax.eval_shape(step, variables, carry, inputs)
-    return copy_counters(counters_after)
+    return counts_after
 
 
 def rng_counters(module: nn.Module, whole_model: bool = False) -> dict:
@@ -205,37 +207,24 @@ def rng_counters(module: nn.Module, whole_model: bool = False) -> dict:
     return (module.scope.root if whole_model else module.scope).rng_counters
 
 
-def total_draws(counters: dict) -> int:
-    """Returns the number of random draws that counters have counted."""
-    # The keys cannot be sorted, so the dictionary is no pytree.
-    values = counters.values()
-    return sum(total_draws(v) if isinstance(v, dict) else v for v in values)
+def draw_counts(counters: dict, scope: tuple = ()) -> DrawCounts:
+    """Returns a copy of a scope's counters of random draws."""
+    counts: DrawCounts = {}
+    for key, value in counters.items():
+        if isinstance(value, dict):
+            counts |= draw_counts(value, (*scope, key))
+        else:
+            counts[*scope, key] = value
+    return counts
 
 
-def set_counters(counters: dict, target: dict) -> None:
+def set_draw_counts(counters: dict, counts: DrawCounts) -> None:
     """Sets a scope's counters in place, because submodules may refer to them."""
-    for key, value in counters.items():
-        if isinstance(value, dict):
-            set_counters(value, target.setdefault(key, {}))
-        else:
-            target[key] = value
-
-
-def rewind(counters: dict, before: dict) -> None:
-    """Sets a scope's counters in place to those of `copy_counters` before."""
-    for key, value in counters.items():
-        if isinstance(value, dict):
-            rewind(value, before.get(key, {}))
-        else:
-            counters[key] = before.get(key, 0)
-
-
-def copy_counters(counters: dict) -> dict:
-    """Returns a deep copy of counters, including those of submodules."""
-    return {
-        key: copy_counters(value) if isinstance(value, dict) else value
-        for key, value in counters.items()
-    }
+    for (*scopes, name), count in counts.items():
+        target = counters
+        for scope in scopes:
+            target = target.setdefault(scope, {})
+        target[name] = count
 
 
 def key_data(keys: PRNGKey) -> Array:

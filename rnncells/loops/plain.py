@@ -16,7 +16,13 @@ from flax.core.scope import in_filter, union_filters
 from flax.errors import FlaxError, InvalidRngError
 
 from rnncells import flax_internals
-from rnncells.flax_internals import put_missing, rng_counters, unbound
+from rnncells.flax_internals import (
+    draw_counts,
+    put_missing,
+    rng_counters,
+    set_draw_counts,
+    unbound,
+)
 from rnncells.gradients import is_backward
 from rnncells.loops.request import Loop, Obstacle, StepEffects, StepRequest, one_of
 from rnncells.recurrence import jaxprs
@@ -79,7 +85,7 @@ def _run(request: StepRequest, constants: set[str]) -> Any:
     """Runs the plain loop; `constants` are collections that no option names."""
     rnn = request.rnn
     counters = rng_counters(request.cell, whole_model=True)
-    before = flax_internals.copy_counters(counters)
+    before = draw_counts(counters)
     try:
         return _flax_scan(request, constants)
     except InvalidRngError:
@@ -88,7 +94,8 @@ def _run(request: StepRequest, constants: set[str]) -> Any:
         if not (isinstance(error, FlaxError) or _DEPENDS_ON_STEP in str(error)):
             raise
         failure: Exception = error
-    flax_internals.rewind(counters, before)
+    drawn = draw_counts(counters)
+    set_draw_counts(counters, {name: before.get(name, 0) for name in drawn})
     mutated: set[str] = set()
     if rnn.is_initializing():
         created = _created(request)

@@ -16,7 +16,7 @@ from rnncells import flax_internals
 from rnncells.cells.any_cell import apply_step
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
-from rnncells.flax_internals import RngStreams, UnboundCell
+from rnncells.flax_internals import DrawCounts, RngStreams, UnboundCell
 from rnncells.gradients import Bptt
 from rnncells.recurrence import memory
 from rnncells.recurrence.jaxprs import has_side_effects, why_not_vmapped
@@ -58,7 +58,7 @@ class PureFunction(NamedTuple):
     function: Callable
     consts: ArrayTree  # variables and keys; and the carry after a reset
     xs: ArrayTree  # of all steps, `(time, ...)`: `StepInputs`, and keys
-    counters: dict  # of random draws, after the loop
+    draw_counts: DrawCounts  # after the loop
 
 
 class StepEffects(NamedTuple):
@@ -128,10 +128,9 @@ class StepRequest:
         cell, rnn = self.unbound_cell, self.rnn
         _check_pure(rnn, cell.variables, self.carry[0], self.xs.inputs)
         streams = flax_internals.available_streams(rnn, self.steps)
-        counters, after = self._counters(streams)
-        draws = flax_internals.total_draws(counters) != flax_internals.total_draws(
-            flax_internals.rng_counters(self.cell)
-        )
+        counts, after = self._draw_counts(streams)
+        before = flax_internals.draw_counts(flax_internals.rng_counters(self.cell))
+        draws = sum(counts.values()) != sum(before.values())
         if cell.has_outside_modules and draws:
             # Their keys would depend on their place in the cell.
             raise Obstacle(
@@ -140,25 +139,25 @@ class StepRequest:
                 "them in `setup`."
             )
         consts = (cell.variables, streams.fixed), self.reset_carry
-        function = _step_function(self, streams, counters)
+        function = _step_function(self, streams, counts)
         return PureFunction(function, consts, (self.xs, streams.stepwise), after)
 
-    def _counters(self, streams: RngStreams) -> tuple[dict, dict]:
-        """Returns counters of random draws: before a step, and after the loop."""
+    def _draw_counts(self, streams: RngStreams) -> tuple[DrawCounts, DrawCounts]:
+        """Returns numbers of random draws: before a step, and after the loop."""
         if not streams.like:
             return {}, {}
         cell, x_t = self.unbound_cell, structs(self.xs.inputs, drop_axis=0)
         count = partial(flax_internals.count_draws, cell.module, self.step)
         operands = cell.variables, self.carry[0], x_t, streams.like
-        counters = count(flax_internals.rng_counters(self.cell), *operands)
-        # Later draws continue with the counters that flax.linen.scan leaves.
-        return counters, count(counters, *operands)
+        before = flax_internals.draw_counts(flax_internals.rng_counters(self.cell))
+        counts = count(before, *operands)
+        # Later draws continue with the counts that flax.linen.scan leaves.
+        return counts, count(counts, *operands)
 
     def count_draws(self) -> None:
         """Counts the random draws of all steps of `function` in the layer."""
-        flax_internals.set_counters(
-            self.function.counters, flax_internals.rng_counters(self.cell)
-        )
+        counters = flax_internals.rng_counters(self.cell)
+        flax_internals.set_draw_counts(counters, self.function.draw_counts)
 
     @cached_property
     def effects(self) -> StepEffects:
@@ -259,14 +258,14 @@ def changed(before: Mapping, after: Mapping) -> dict[str, Any]:
 
 
 def _step_function(
-    request: StepRequest, streams: RngStreams, counters: dict
+    request: StepRequest, streams: RngStreams, counts: DrawCounts
 ) -> Callable:
     """Returns a step as a function, see `PureFunction`."""
     cell, step, body = request.unbound_cell.module, request.step, request.body
     mutable = flax_internals.writable(request.cell)
 
     def call(cell: Any, carry: Carry, inputs: Any) -> tuple:
-        flax_internals.set_counters(counters, flax_internals.rng_counters(cell))
+        flax_internals.set_draw_counts(flax_internals.rng_counters(cell), counts)
         return step(cell, carry, inputs)
 
     def pure(consts: tuple, carry: tuple, x: tuple) -> tuple:
