@@ -14,9 +14,8 @@ from rnncells.flax_internals import placed
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.checks import check_layout, check_steps
 from rnncells.layers.rnn import RNN
-from rnncells.loops.forward import random_keys
 from rnncells.loops.request import PureFunction, StepRequest
-from rnncells.loops.rows import Batch, RowProblem, row_problem
+from rnncells.loops.rows import Batch, RowProblem, random_keys, row_problem
 from rnncells.loops.table import FORWARD, choose
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows

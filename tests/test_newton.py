@@ -11,7 +11,7 @@ from levels import by_level
 import rnncells
 from benchmarks import newton as benchmark
 from rnncells import Newton, diagnostics
-from rnncells.loops import newton as newton_loop
+from rnncells.recurrence import newton
 
 BATCH, TIME, FEATURES = 3, 40, 6
 
@@ -104,13 +104,13 @@ def test_heads_are_blocks_of_the_jacobian(monkeypatch, float64):
 
 def problem_of(cell, monkeypatch):
     """Returns the problem of a cell, as the layer makes it."""
-    found, make = [], newton_loop.newton.problem
+    found, make = [], newton.problem
 
     def spy(*args):
         found.append(make(*args))
         return found[-1]
 
-    monkeypatch.setattr(newton_loop.newton, "problem", spy)
+    monkeypatch.setattr(newton, "problem", spy)
     rnn, x = rnncells.RNN(cell, implementation="newton"), jnp.ones((2, 3, 4))
     params = jax.eval_shape(rnn.init, jax.random.key(0), x)
     jax.eval_shape(rnn.apply, params, x)

@@ -40,9 +40,9 @@ from rnncells.layers.decoding import check_feedback, decode
 from rnncells.layers.learned_carry import LearnedCarry
 from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.loops import table
-from rnncells.loops.newton import exact_certificate
 from rnncells.loops.plain import run_once
 from rnncells.loops.request import StepRequest, is_newton
+from rnncells.loops.rows import exact_certificate
 from rnncells.recurrence import schedule
 from rnncells.recurrence.masks import flip, select
 from rnncells.recurrence.memory import (

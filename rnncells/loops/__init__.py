@@ -2,6 +2,6 @@
 
 `RNN` makes a `StepRequest` of its cell, inputs and options. `table.run` passes it to
 the first loop that takes the options and can run the step. All loops return the same
-values to rounding, and the gradients of the layer's `gradient`. A loop is one class in
-one file, and one line in the table.
+values to rounding, and the gradients of the layer's `gradient`. A loop is a class, and
+one line in the table.
 """

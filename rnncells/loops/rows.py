@@ -1,9 +1,10 @@
-"""A layer's step and operands, row by row of the batch."""
+"""Loops that take a layer row by row of its batch: forward methods, and Newton's."""
 
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +12,20 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells.cells.any_cell import feature_dims
-from rnncells.loops.request import Obstacle, PureFunction, StepRequest
-from rnncells.recurrence import pytrees
+from rnncells.gradients import is_forward, is_plain_backward
+from rnncells.loops.fast import EngineRun
+from rnncells.loops.request import (
+    Loop,
+    Obstacle,
+    PureFunction,
+    StepRequest,
+    is_newton,
+)
+from rnncells.recurrence import newton, pytrees
+from rnncells.recurrence.chunks import Segment, split_time
 from rnncells.recurrence.forward import run as forward
-from rnncells.recurrence.forward.rows import RowStep, real_leaves
+from rnncells.recurrence.forward.rows import RowStep, join, real_leaves
+from rnncells.recurrence.newton import Certificate, Newton
 from rnncells.recurrence.pytrees import StructTree, Tree
 
 _DRAWING = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
@@ -193,3 +204,95 @@ def _jacobians_by_row(
 
     compiled = jacobians.lower(pytrees.inexact(rows)).compile()
     return jax.tree.leaves(compiled(pytrees.inexact(rows)))
+
+
+class ForwardLoop(Loop):
+    """The values of the fast loop, and the gradient of the layer's forward method."""
+
+    name = "loop of forward methods"
+    options = {"gradient": is_forward}
+
+    def check(self, request: StepRequest) -> None:
+        check_rows(request)
+
+    def run(self, request: StepRequest) -> tuple[tuple, tuple]:
+        request.count_draws()
+        (step, operands, constants), batch = row_problem(request)
+        shared, reset_carry = request.function.consts
+        shapes = pytrees.structs((shared, batch.to_rows(reset_carry)))
+        gradient, steps = request.option("gradient"), request.steps
+        split_step, unroll = request.split_step, request.unroll
+        block = gradient.block()
+
+        # JAX keeps this function, so it must not close over arrays of this trace.
+        def values(
+            operands: forward.DiffOperands, constants: forward.NondiffOperands
+        ) -> tuple[ArrayTree, ArrayTree]:
+            shared = join(operands.shared, shapes[0], constants.shared)
+            reset_rows = join(operands.per_row, shapes[1], constants.per_row)
+            consts = shared, batch.from_rows(reset_rows)
+            carry = batch.from_rows(jax.vmap(step.carry)(operands.s, constants.carry))
+            inputs, keys = pytrees.combine(operands.x, constants.x)
+            keys = jax.tree.map(lambda leaf: leaf[:, 0], keys)
+            xs = batch.from_rows(inputs, 1), keys
+            engine_run = EngineRun(consts, carry, xs, "auto", unroll)
+            plan = engine_run.plan(split_step, "full", split_step)
+            last, outputs = engine_run(split_step, plan)
+            return batch.to_rows(last), batch.to_rows(outputs, 1)
+
+        segments = split_time(steps, block) if block > 1 else (Segment(0, steps, 1),)
+        recurrence = forward.ForwardRecurrence(values, step, gradient.method, segments)
+        keys = random_keys(request.rnn, batch)
+        last, outputs = forward.run(recurrence, operands, constants, keys)
+        ys, _ = batch.from_rows(outputs, 1)
+        return batch.from_rows(last), ys
+
+
+def random_keys(rnn: nn.Module, batch: Batch) -> tuple[Array, ...]:
+    """Returns a raw random key for each row, if the layer's method draws numbers."""
+    # Values need no key, so a missing one is an error of the gradient alone.
+    stream = rnn.gradient.rng_stream
+    if stream is None or not rnn.has_rng(stream):
+        return ()
+    return (jax.random.bits(rnn.make_rng(stream), (batch.count, 2), jnp.uint32),)
+
+
+class NewtonLoop(Loop):
+    """Solves for all carries at once; its results are followed by a `Certificate`."""
+
+    name = "loop of Newton's method"
+    options = {"gradient": is_plain_backward, "implementation": is_newton}
+
+    def check(self, request: StepRequest) -> None:
+        check_rows(request)
+        if jax.tree.leaves(pytrees.partition(request.carry)[1]):
+            shapes = jax.tree.map(jnp.shape, request.carry)
+            raise Obstacle(
+                f"needs a carry of floating or complex numbers, got {shapes} of "
+                f"{request.cell_name}."
+            )
+
+    def run(self, request: StepRequest) -> tuple[tuple, tuple]:
+        request.count_draws()
+        rows, batch = row_problem(request)
+        options, leaves = request.option("implementation"), real_leaves(request.carry)
+        options = options if isinstance(options, Newton) else Newton()
+        sizes = [math.prod(leaf.shape) // batch.count for leaf in leaves]
+        problem = newton.problem(rows.step, options, sizes)
+        carries, certificate = newton.solve_newton(problem, *rows[1:])
+        outputs = newton.outputs(problem, *rows[1:], carries)
+        last = jax.vmap(rows.step.carry)(carries[-1], rows.constants.carry)
+        certificate = Certificate(
+            certificate.error.reshape(batch.sizes),
+            certificate.residual.reshape(batch.sizes),
+            certificate.iterations,
+            certificate.converged.reshape(batch.sizes),
+        )
+        ys, _ = batch.from_rows(outputs, 1)
+        return batch.from_rows(last), (*ys, certificate)
+
+
+def exact_certificate(sizes: tuple[int, ...]) -> Certificate:
+    """Returns the certificate of a layer that has nothing to solve for."""
+    zero = jnp.zeros(sizes)
+    return Certificate(zero, zero, jnp.array(0), zero == 0)

@@ -5,13 +5,11 @@ from typing import Any
 
 import flax.linen as nn
 
-from rnncells.loops.causal_conv import CausalConvLoop
 from rnncells.loops.fast import FastLoop
-from rnncells.loops.forward import ForwardLoop
-from rnncells.loops.linear import LinearLoop
-from rnncells.loops.newton import NewtonLoop
+from rnncells.loops.parallel import CausalConvLoop, LinearLoop
 from rnncells.loops.plain import PlainLoop
 from rnncells.loops.request import DEFAULTS, Loop, Obstacle, StepRequest
+from rnncells.loops.rows import ForwardLoop, NewtonLoop
 
 FORWARD, NEWTON = ForwardLoop(), NewtonLoop()
 LINEAR, CAUSAL_CONV = LinearLoop(), CausalConvLoop()
