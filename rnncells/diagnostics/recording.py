@@ -9,18 +9,12 @@ import flax.linen as nn
 import jax
 from chex import ArrayTree
 from flax import traverse_util
-from flax.core.scope import CollectionFilter, union_filters
+from flax.core.scope import union_filters
 from jax import Array
 
 from rnncells.cells.any_cell import apply_step
 from rnncells.cells.carry import Carry
-from rnncells.diagnostics.recording_loop import (
-    NamedStep,
-    Recorded,
-    RecordingLoop,
-    marked,
-    order_of,
-)
+from rnncells.diagnostics import recording_loop
 from rnncells.flax_internals import copy_bound
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import combine, inexact, zeros
@@ -35,16 +29,13 @@ def record(
     variables: Mapping[str, Any],
     *args: Any,
     jacobians: bool = False,
-    rngs: Any = None,
-    method: Any = None,
-    mutable: CollectionFilter = (),
-    **kwargs: Any,
-) -> dict[str, Recorded]:
+    **options: Any,
+) -> dict[str, recording_loop.Recorded]:
     """Returns the values of every step of every recurrent layer in a module.
 
     The module can be a layer, such as `RNN`, `Bidirectional`, `Stack` or `LSTM`, or a
     model that calls such layers. It is applied as `layer.apply(variables, *args,
-    **kwargs)`, also under `jax.jit`: `jax.jit(partial(record, rnn))(params, x)`.
+    **options)`, also under `jax.jit`: `jax.jit(partial(record, rnn))(params, x)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> from rnncells import diagnostics
@@ -62,7 +53,8 @@ def record(
     assigned to it; above, `i` is the input gate after the sigmoid. docs/diagnostics.md
     has the rules in full.
 
-    `layer` is not bound. The arguments are those of `layer.apply`, and these:
+    `layer` is not bound. The arguments are those of `layer.apply`, such as `rngs` and
+    `method`, and these:
 
     Args:
       jacobians: whether to compute the Jacobians of the steps. The carry of a row is
@@ -70,8 +62,7 @@ def record(
         step at a reset has zeros, another step outside of the mask the identity. The
         rows of a batch must not depend on each other. Jacobians need memory for
         `time * size**2` numbers in each row.
-      rngs, method: as in `apply`.
-      mutable: other collections that the module writes to.
+      **options: of `apply`; `mutable` are other collections that the module writes to.
 
     Returns:
       A `Recorded` for each recurrent layer, by its path in the module: `''` for an
@@ -85,7 +76,6 @@ def record(
         such as `nn.vmap`, that does not lift `rnncells_records`.
     """
     _check_linen("record", "layer", layer)
-    options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
     _, records = _apply(layer, variables, args, options, jacobians=jacobians)
     return _by_path(records)
 
@@ -95,11 +85,8 @@ def cotangents(
     layer: nn.Module,
     variables: Mapping[str, Any],
     *args: Any,
-    rngs: Any = None,
-    method: Any = None,
-    mutable: CollectionFilter = (),
-    **kwargs: Any,
-) -> dict[str, Recorded]:
+    **options: Any,
+) -> dict[str, recording_loop.Recorded]:
     """Returns the derivatives of a loss by every value of every step.
 
     The result has the form that `record` returns. The entry of a value is dL/d(value)
@@ -125,12 +112,11 @@ def cotangents(
       TypeError: the loss is no real scalar, or `layer` is no flax.linen module.
     """
     _check_linen("cotangents", "layer", layer)
-    options = {"rngs": rngs, "method": method, "mutable": mutable, **kwargs}
     _, records = _apply(layer, variables, args, options)
     taps = jax.tree.map(
         lambda record: inexact((record.values, record.carry)),
         records,
-        is_leaf=lambda leaf: isinstance(leaf, Recorded),
+        is_leaf=lambda leaf: isinstance(leaf, recording_loop.Recorded),
     )
 
     def loss_of(taps: Any) -> Array:
@@ -142,7 +128,7 @@ def cotangents(
     for path, record in _by_path(records).items():
         of_integers = zeros((record.values, record.carry))
         values, carry = combine(gradients[path], of_integers)
-        cotangents[path] = Recorded(values, carry, record.mask)
+        cotangents[path] = recording_loop.Recorded(values, carry, record.mask)
     return cotangents
 
 
@@ -169,14 +155,14 @@ def step_values(
     *features)`; for the other arguments see `record` and `RNN`.
     """
     _check_linen("step_values", "cell", cell)
-    method = marked(partial(apply_step, deterministic=deterministic))
+    method = recording_loop.marked(partial(apply_step, deterministic=deterministic))
 
     def step(consts: tuple, inputs: ArrayTree, carry: Carry) -> Any:
         variables, rngs = consts
         return cell.apply(variables, carry, inputs, rngs=rngs, method=method)
 
     operands = (variables, rngs), inputs, carry
-    return NamedStep(step, *operands)(*operands)[1].values
+    return recording_loop.NamedStep(step, *operands)(*operands)[1].values
 
 
 def _check_linen(function: str, argument: str, module: Any) -> None:
@@ -219,9 +205,11 @@ def _apply(
             running.pop()
 
     variables = variables if taps is None else {**variables, _TAPS: taps}
-    options = options | {"mutable": union_filters(_RECORDS, options["mutable"])}
+    mutable = union_filters(_RECORDS, options.get("mutable", ()))
     with nn.intercept_methods(intercept):
-        outputs, written = layer.apply(variables, *args, **options)
+        outputs, written = layer.apply(
+            variables, *args, **options | {"mutable": mutable}
+        )
     if not written.get(_RECORDS):
         raise ValueError(
             f"`layer` must call an rnncells.RNN, got {type(layer).__name__}, which "
@@ -251,7 +239,9 @@ def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
     if rnn.has_variable(_TAPS, _VARIABLE):
         number = len(rnn.get_variable(_RECORDS, _VARIABLE, ()))
         taps = rnn.get_variable(_TAPS, _VARIABLE)[number]
-    loop = RecordingLoop(rnn, order_of(rnn, *args, **kwargs), taps, jacobians)
+    loop = recording_loop.RecordingLoop(
+        rnn, recording_loop.order_of(rnn, *args, **kwargs), taps, jacobians
+    )
     outputs = copy_bound(rnn, _loop=loop.run)(*args, **kwargs)
     rnn.sow(_RECORDS, _VARIABLE, loop.recorded)
     return outputs

@@ -8,20 +8,13 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from rnncells.interop.loading import (
-    Params,
-    as_array,
-    check_arrays,
-    flatten,
-    plain,
-    shapes,
-)
+from rnncells.interop import loading
 
 Path = str | os.PathLike[str]
 
 
 def save(
-    path: Path, variables: Params, metadata: Mapping[str, str] | None = None
+    path: Path, variables: loading.Params, metadata: Mapping[str, str] | None = None
 ) -> None:
     """Writes variables to a file.
 
@@ -37,7 +30,7 @@ def save(
       TypeError: `variables` is not a tree of nested dictionaries; a leaf is not an
         array of numbers; `metadata` is not text.
     """
-    variables = plain(variables)
+    variables = loading.plain(variables)
     if not isinstance(variables, Mapping):
         raise TypeError(
             "`variables` must be nested dictionaries of arrays, got "
@@ -50,15 +43,15 @@ def save(
     if not all(isinstance(text, str) for pair in metadata.items() for text in pair):
         raise TypeError(f"`metadata` must map names to text, got {metadata}.")
     arrays = {
-        name: np.asarray(as_array(name, leaf), order="C")
-        for name, leaf in flatten(dict(variables)).items()
+        name: np.asarray(loading.as_array(name, leaf), order="C")
+        for name, leaf in loading.flatten(dict(variables)).items()
     }
     with _library() as library:
         # Safetensors cannot read a file that has no arrays and empty metadata.
         library.numpy.save_file(arrays, path, metadata or None)
 
 
-def load(path: Path, like: Params | None = None) -> Params:
+def load(path: Path, like: loading.Params | None = None) -> loading.Params:
     """Returns the variables that `save` wrote, as NumPy arrays.
 
     Args:
@@ -74,8 +67,8 @@ def load(path: Path, like: Params | None = None) -> Params:
     """
     arrays = load_arrays(path)
     if like is not None:
-        expected = flatten(plain(like))
-        check_arrays(f"`{os.fspath(path)}`", arrays, shapes(expected))
+        expected = loading.flatten(loading.plain(like))
+        loading.check_arrays(f"`{os.fspath(path)}`", arrays, loading.shapes(expected))
         arrays = {k: np.asarray(v, expected[k].dtype) for k, v in arrays.items()}
     return traverse_util.unflatten_dict(arrays, sep="/")
 

@@ -12,26 +12,16 @@ import jax.numpy as jnp
 from jax import Array
 
 from rnncells.cells.lstm import LSTMCell
-from rnncells.interop.loading import (
-    Arrays,
-    Params,
-    Part,
-    Place,
-    as_array,
-    as_list,
-    load,
-    parts,
-    unload,
-)
+from rnncells.interop import loading
 from rnncells.interop.table import KERAS
 
 
-def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
+def from_weights(layer: nn.Module, weights: Sequence[Any]) -> loading.Params:
     """Returns variables of a layer, loaded from Keras' weights.
 
     `weights` are arrays in the order of `get_weights()`.
     """
-    cells, weights = _parts(layer), as_list(weights)
+    cells, weights = _parts(layer), loading.as_list(weights)
     if not isinstance(weights, Sequence):
         raise TypeError(
             "`weights` must be a list of arrays, as keras_layer.get_weights(), got "
@@ -42,15 +32,15 @@ def from_weights(layer: nn.Module, weights: Sequence[Any]) -> Params:
     arrays = dict(zip(names, weights, strict=False))
     for part in cells:
         arrays |= _without_cudnn(part, arrays)
-    return load(layer, cells, arrays, "Keras")
+    return loading.load(layer, cells, arrays, "Keras")
 
 
-def to_weights(layer: nn.Module, variables: Params) -> list[Array]:
+def to_weights(layer: nn.Module, variables: loading.Params) -> list[Array]:
     """Returns a layer's parameters as `set_weights()` takes them."""
-    return list(unload(layer, _parts(layer), variables, "Keras").values())
+    return list(loading.unload(layer, _parts(layer), variables, "Keras").values())
 
 
-def _without_cudnn(part: Part, arrays: Arrays) -> Arrays:
+def _without_cudnn(part: loading.Part, arrays: loading.Arrays) -> loading.Arrays:
     """Returns a cell's weights from those of CuDNNLSTM or CuDNNGRU.
 
     Their kernels of each gate are those of cuDNN, `(units, features_in)`, in the memory
@@ -60,7 +50,7 @@ def _without_cudnn(part: Part, arrays: Arrays) -> Arrays:
     is_possible = isinstance(cell, LSTMCell) or "b_i b_h" in part.arrays.values()
     if not is_possible or len(names) != 3 or not arrays.keys() >= {*names}:
         return {}
-    kernel, recurrent, bias = (as_array(name, arrays[name]) for name in names)
+    kernel, recurrent, bias = (loading.as_array(name, arrays[name]) for name in names)
     if bias.shape != (2 * gates * cell.features,):
         return {}
 
@@ -74,12 +64,12 @@ def _without_cudnn(part: Part, arrays: Arrays) -> Arrays:
     return dict(zip(names, (transposed(kernel), transposed(recurrent), biases)))
 
 
-def _parts(layer: nn.Module) -> list[Part]:
+def _parts(layer: nn.Module) -> list[loading.Part]:
     position = itertools.count()
 
-    def full_name(k: int, place: Place, name: str) -> str:
+    def full_name(k: int, place: loading.Place, name: str) -> str:
         # The list has no names; errors show these.
         where = f" of {'/'.join(place.path)}" if place.path else ""
         return f"weights[{next(position)}] ({name}{where})"
 
-    return parts(layer, KERAS, full_name)
+    return loading.parts(layer, KERAS, full_name)
