@@ -150,11 +150,8 @@ def chrono(longest: int) -> PerGateInit:
     Other biases are 0.
 
     Args:
-      longest: T_max, the longest dependency in steps, at least 3.
-
-    Raises:
-      ValueError: `longest` is less than 3.
-      TypeError: `longest` is not an int.
+      longest: T_max, the longest dependency in steps: an int of at least 3, else a
+        TypeError or ValueError is raised.
 
     Reference: Tallec and Ollivier, 2018, https://arxiv.org/abs/1804.11188, equation 16
     for the LSTM. The gate of the GRU in the paper is our 1 - z.
@@ -182,11 +179,8 @@ def pytorch(features: int) -> dict[str, Initializer]:
     >>> layer = rnncells.GRU(64, num_layers=2, **rnncells.initializers.pytorch(64))
 
     Args:
-      features: width of the state, PyTorch's `hidden_size`, at least 1.
-
-    Raises:
-      ValueError: `features` is less than 1.
-      TypeError: `features` is not an int.
+      features: width of the state, PyTorch's `hidden_size`: an int of at least 1, else
+        a TypeError or ValueError is raised.
 
     Source: `torch.nn.LSTM`, `GRU`, `RNN`, and their cells.
     """

@@ -318,16 +318,13 @@ def _arrays(cells: list[Part], variables: Params, is_loading: bool = False) -> A
             params = params[name]
         params = _in_convention(part.form, params, is_loading)
         for name, blocks in part.arrays.items():
-            arrays[name] = _stacked(blocks, part.form, params, is_loading)
+            joined = [
+                _block(block, part.form, params, is_loading)
+                for block in blocks.removesuffix(".T").split()
+            ]
+            array = joined[0] if len(joined) == 1 else jnp.vstack(joined)
+            arrays[name] = array.T if blocks.endswith(".T") else array
     return arrays
-
-
-def _stacked(blocks: str, form: Form, params: Params, is_loading: bool) -> chex.Array:
-    """Returns the other library's array that is made of some blocks; see `table`."""
-    if blocks.endswith(".T"):
-        return _block(blocks.removesuffix(".T"), form, params, is_loading).T
-    arrays = [_block(block, form, params, is_loading) for block in blocks.split()]
-    return arrays[0] if len(arrays) == 1 else jnp.vstack(arrays)
 
 
 def _block(block: str, form: Form, params: Params, is_loading: bool) -> chex.Array:

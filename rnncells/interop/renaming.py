@@ -195,7 +195,7 @@ def _match(old: Modules, new: Modules, names: Mapping[str, str]) -> dict[Path, P
     for signature in dict.fromkeys(map(old.get, left)):
         ours = sorted((p for p in left if old[p] == signature), key=_order)
         theirs = sorted((p for p in free if new[p] == signature), key=_order)
-        are_series = all(len(set(map(_stem, paths))) == 1 for paths in (ours, theirs))
+        are_series = _are_series(ours) and _are_series(theirs)
         if set(ours) == set(theirs):
             moved |= zip(ours, ours, strict=True)
         elif len(ours) == len(theirs) and are_series:
@@ -266,9 +266,9 @@ def _module(path: Path) -> Path:
     return module[:-1] if is_gate else module
 
 
-def _stem(path: Path) -> Path:
-    """Returns a path without the numbers of modules in a series."""
-    return tuple(name for name, _ in _order(path))
+def _are_series(paths: list[Path]) -> bool:
+    """Says whether paths differ only by numbers."""
+    return len({tuple(name for name, _ in _order(path)) for path in paths}) == 1
 
 
 def _order(path: Path) -> list[tuple[str, int]]:

@@ -7,7 +7,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from types import FrameType
 
 import flax.linen
 import jax
@@ -37,7 +36,11 @@ def notice(old: str, last: str, new: str) -> None:
     """
     advice = f"{old} was removed after Flax {last}. Write {new}."
     frame = sys._getframe(1)
-    while frame.f_back is not None and _is_internal(frame):
+    # The user's frame: not in the shim, Flax, JAX or the `__init__` of a dataclass.
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_INTERNAL)
+        or (frame.f_code.co_filename, frame.f_code.co_name) == ("<string>", "__init__")
+    ):
         frame = frame.f_back
     if _is_strict or _is_strict_here.get():
         raise TypeError(advice)
@@ -77,13 +80,6 @@ def how_made(cls: type) -> tuple[str, str]:
     if user_class(cls) is cls:
         return name, ""
     return "Lifted", f" (Lifted is a lifted {name})"
-
-
-def _is_internal(frame: FrameType) -> bool:
-    """Returns whether a frame is in the shim, Flax, JAX or a dataclass."""
-    code = frame.f_code
-    is_generated = code.co_filename == "<string>" and code.co_name == "__init__"
-    return is_generated or code.co_filename.startswith(_INTERNAL)
 
 
 def set_strict(is_strict: bool = True) -> None:

@@ -181,7 +181,7 @@ class BackwardGraph:
 
         Raises RuntimeError if Graphviz, a program, is not installed.
         """
-        if not _has_graphviz():
+        if not shutil.which("dot"):
             raise RuntimeError(
                 "`svg` needs the program `dot`, which is not in the PATH. Install "
                 "Graphviz (https://graphviz.org/download), or use `mermaid()`."
@@ -224,7 +224,7 @@ class BackwardGraph:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         """Returns a picture for notebooks: without Graphviz, the notebook draws it."""
-        if _has_graphviz():
+        if shutil.which("dot"):
             return {"text/plain": repr(self), "image/svg+xml": self.svg()}
         markdown = f"```mermaid\n{self.mermaid()}```"
         return {"text/plain": repr(self), "text/markdown": markdown}
@@ -262,10 +262,6 @@ def _end(edge: Edge) -> str:
     if isinstance(edge.node, Operation):
         end = f"{end}, output {edge.output}"
     return f"{end}  {array_text(edge.type)}"
-
-
-def _has_graphviz() -> bool:
-    return shutil.which("dot") is not None
 
 
 def _label(node: Node) -> list[str]:

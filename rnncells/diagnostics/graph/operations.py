@@ -64,26 +64,18 @@ def name_of(equation: Any) -> str:
             is_larger = equation.outvars[0].aval.size > equation.invars[0].aval.size
             return "Expand" if is_larger else "Unsqueeze"
         case "reshape":
-            return _reshape(shapes[0], equation.outvars[0].aval.shape)
+            old, new = shapes[0], equation.outvars[0].aval.shape
+            is_same = [n for n in old if n != 1] == [n for n in new if n != 1]
+            if not is_same or len(old) == len(new):
+                return "View"
+            return "Unsqueeze" if len(new) > len(old) else "Squeeze"
         case "jit" | "custom_jvp_call" | "custom_vjp_call":
-            return _function(params)
+            primitive = params.get("name")
+            if primitive is None:
+                inner = params["call_jaxpr"]
+                info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+                primitive = getattr(info, "func_name", "").split(" ")[0]
     return NAMES.get(primitive) or camel(primitive)
-
-
-def _reshape(old: tuple[int, ...], new: tuple[int, ...]) -> str:
-    is_same = [n for n in old if n != 1] == [n for n in new if n != 1]
-    if not is_same or len(old) == len(new):
-        return "View"
-    return "Unsqueeze" if len(new) > len(old) else "Squeeze"
-
-
-def _function(params: dict[str, Any]) -> str:
-    name = params.get("name")
-    if name is None:
-        inner = params["call_jaxpr"]
-        info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
-        name = getattr(info, "func_name", "").split(" ")[0]
-    return NAMES.get(name) or camel(name)
 
 
 def camel(name: str) -> str:
