@@ -162,8 +162,7 @@ class Program:
 
 def _read(line: str) -> Instruction:
     found = _INSTRUCTION.match(line)
-    if found is None:
-        raise ValueError(f"this is no instruction of HLO: {line}")
+    assert found is not None, f"this is no instruction of HLO: {line}"
     shapes = tuple(
         tuple(int(n) for n in dims.split(",") if n)
         for dims in _ARRAY.findall(found["type"])

@@ -104,6 +104,15 @@ def rng():
     return np.random.default_rng(7)
 
 
+@pytest.fixture
+def torch():
+    """PyTorch; without it, the test is skipped, or fails in CI."""
+    # Imported here, after JAX has its settings.
+    from libraries import peer
+
+    return peer("torch")
+
+
 @pytest.fixture(autouse=True)
 def small_layers_have_memory_policies(monkeypatch):
     """Without this, the small layers of tests would keep all residuals."""

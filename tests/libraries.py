@@ -9,6 +9,7 @@ from types import ModuleType
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from cases import BATCH, FEATURES, FEATURES_IN, TIME, random_like, random_params
 
@@ -27,6 +28,14 @@ def peer(name: str) -> ModuleType:
     if name.partition(".")[0] in REQUIRED:
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"{name} is not installed")
+
+
+def tensor(torch, array):
+    return torch.from_numpy(np.array(array))
+
+
+def array(tensor):
+    return jnp.asarray(tensor.detach().numpy())
 
 
 # Our cells, and our layers of them.

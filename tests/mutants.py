@@ -188,13 +188,12 @@ def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="run mutants with this text in them")
-    parser.add_argument("--kind", help="run mutants of this kind")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
     parser.add_argument("--exhaustive", action="store_true", help="run all tests")
     parser.add_argument("--results", type=Path, default=ROOT / "runs/mutants.jsonl")
     args = parser.parse_args()
     mutants, tests = read_table()
-    chosen = [m for m in mutants if args.only in m.key and args.kind in (None, m.kind)]
+    chosen = [mutant for mutant in mutants if args.only in mutant.key]
     options = ["-m", ""] if args.exhaustive else []
     results = run_mutants(chosen, tests, args.results, args.jobs, *options)
     outcomes = collections.Counter(results[m.key]["outcome"] for m in chosen)

@@ -290,9 +290,6 @@ def test_step_is_traced_once_forward_and_once_for_a_gradient(rng):
         assert len(traces) == 1
 
 
-each_direction = pytest.mark.parametrize("reverse", [False, True])
-
-
 class SumCell(nn.Module):
     """A user's cell: pytrees everywhere, no base class, no initialize_carry."""
 
@@ -305,7 +302,7 @@ class SumCell(nn.Module):
         return {"total": total}, {"total": total, "twice": 2 * total}
 
 
-@each_direction
+@pytest.mark.parametrize("reverse", [False, True])
 def test_inputs_may_be_pytrees_of_different_rank(reverse, rng):
     inputs = {
         "x": jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32),

@@ -14,7 +14,6 @@ from backward_graph_pictures import PAGE, pictures
 from cases import CELLS, assert_close, each_cell, random_params, random_setting
 from jax.extend import core as jex
 from levels import by_level
-from libraries import peer
 
 import rnncells
 from rnncells.diagnostics import Accumulate, Cut, Operation, backward_graph
@@ -254,8 +253,7 @@ def assert_equals_torch(graph, torch_result):
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_operations_equal_those_of_pytorch(name, rng):
-    torch = peer("torch")
+def test_operations_equal_those_of_pytorch(name, torch, rng):
     both = SINGLE[name]
     a, b = jnp.asarray(rng.uniform(0.1, 1, (2, 2, 3)), jnp.float32)
     leaves = [torch.tensor(np.array(v), requires_grad=True) for v in (a, b)]
@@ -263,8 +261,7 @@ def test_operations_equal_those_of_pytorch(name, rng):
     assert_equals_torch(backward_graph(ours, a, b), theirs(torch, *leaves))
 
 
-def test_examples_equal_the_graphs_of_pytorch():
-    torch = peer("torch")
+def test_examples_equal_the_graphs_of_pytorch(torch):
     a, b, d = (torch.ones(2, requires_grad=k != 1) for k in range(3))
     graph = backward_graph(product, A, B, A, argnums=(0, 2))
     assert_equals_torch(graph, product(a, b, d))
@@ -658,8 +655,7 @@ def square(z):
     return z**2
 
 
-def test_complex_gradients_are_the_conjugates_of_pytorchs():
-    torch = peer("torch")
+def test_complex_gradients_are_the_conjugates_of_pytorchs(torch):
     value, grad_output = 3 + 4j, 1 + 2j
     z = torch.tensor(value, requires_grad=True)
     distance(z).backward()

@@ -1,12 +1,17 @@
 """The reader of configs: what it accepts, what it refuses, and in which words."""
 
+import ast
 import dataclasses
+import itertools
 import json
+import re
 from functools import partial
+from pathlib import Path
 
 import jax
 import pytest
 
+from experiments import settings
 from experiments.paper1997.learners.network import count
 from experiments.paper1997.learners.published import initial_weights, network_of
 from experiments.settings.config import Stopping
@@ -216,6 +221,29 @@ def test_text_that_is_not_utf8_is_refused(file):
     path.write_bytes(b'title = "\xff"')
     with pytest.raises(ConfigError, match=r"^a\.toml: .*utf-8"):
         read_config(path)
+
+
+# By the type of a field, what its documentation says.
+RANGES = {
+    r"^Count\b": r"at least 1\b|in \[1,",
+    r"\bPositive\b": "> 0",
+    r"\bNotNegative\b": r"at least 0\b|from 0",
+    r"\bShare\b": r"in \[0, 1\)",
+    r"\bSeed\b": r"in \[0, 2\*\*32\)",
+}
+
+
+def test_ranges_in_the_documentation_of_fields_are_those_of_their_types():
+    for path in Path(settings.__file__).parent.glob("*.py"):
+        classes = ast.walk(ast.parse(path.read_text()))
+        bodies = [node.body for node in classes if isinstance(node, ast.ClassDef)]
+        for field, text in itertools.chain(*map(itertools.pairwise, bodies)):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                kind = ast.unparse(field.annotation)
+                words = " ".join(text.value.value.split())
+                for of_type, stated in RANGES.items():
+                    if re.search(of_type, kind):
+                        assert re.search(stated, words), words
 
 
 def test_name_and_path_find_the_same_file():

@@ -1,6 +1,7 @@
 """What XLA makes of gradients: counted, as times are not the same twice."""
 
 import math
+import re
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -361,3 +362,20 @@ def test_loops_of_whole_layers_are_those_of_the_engine(name):
         # The projection is one more product, and masks select by row.
         lines = [operation.text for operation in loop.operations]
         assert len(lines) <= 15, "\n".join(lines)
+
+
+def test_named_scopes_of_cells_are_in_the_program_of_the_fast_loop():
+    class Scoped(FlaxCell):
+        @nn.compact
+        def __call__(self, h, x):
+            with jax.named_scope("outer"):
+                a = nn.Dense(4, name="i")(x) + nn.Dense(4, name="h")(h)
+                # Of a function that is traced on its own.
+                h = jax.jit(jax.named_scope("inner")(nn.tanh))(a)
+            return h, h
+
+    rnn, inputs = rnncells.RNN(Scoped()), jnp.ones((2, 5, 3))
+    params = jax.eval_shape(rnn.init, jax.random.key(0), inputs)
+    gradient = jax.jit(jax.grad(lambda p: rnn.apply(p, inputs).sum()))
+    text = gradient.lower(params).as_text(debug_info=True)
+    assert re.search(r"outer/\S*inner\S*/tanh", text)

@@ -22,7 +22,7 @@ from cases import (
 )
 from equations.parts import affine, arrays
 from equations.table import EQUATIONS
-from libraries import peer
+from libraries import array, peer, tensor
 
 import rnncells
 
@@ -61,19 +61,6 @@ def test_sequence_and_gradients_follow_the_equations(name, rng, float64):
 
 
 IMPLEMENTATIONS = pytest.mark.parametrize("implementation", ["scan", "associative"])
-
-
-@pytest.fixture
-def torch():
-    return peer("torch")
-
-
-def tensor(torch, array):
-    return torch.from_numpy(np.array(array))
-
-
-def array(tensor):
-    return jnp.asarray(tensor.detach().numpy())
 
 
 def setting(rng, cell, features_in, **options):
@@ -174,94 +161,3 @@ def test_ltc_equals_ncps(torch, rng, float64):
     assert jax.tree.map(jnp.shape, p) == jax.tree.map(
         jnp.shape, cell.init(jax.random.key(0), v, x)["params"]
     )
-
-
-def block_setting(torch, rng, module, features=8):
-    """Gives a block of xlstm random parameters; returns inputs, and its outputs."""
-    for parameter in module.parameters():
-        size = tuple(parameter.shape)
-        parameter.data = tensor(torch, 0.3 * rng.standard_normal(size)).to(parameter)
-    x = rng.standard_normal((BATCH, TIME, features))
-    return jnp.asarray(x), array(module(tensor(torch, x).to(parameter)))
-
-
-def kernel(layer):
-    return {"kernel": array(layer.weight).T}
-
-
-def blocks_of(layer):
-    return {"kernel": array(layer.weight).swapaxes(1, 2)}
-
-
-def scale(norm):
-    return {"scale": 1 + array(norm.weight)}
-
-
-def conv_of(layer):
-    conv = layer.conv1d.conv
-    weight = array(conv.weight).transpose(2, 1, 0)
-    return {"cell": {"kernel": weight, "bias": array(conv.bias)}}
-
-
-def test_mlstm_block_equals_xlstm(torch, rng, float64):
-    block = peer("xlstm.blocks.mlstm.block")
-    layer = peer("xlstm.blocks.mlstm.layer")
-    backends = peer("xlstm.blocks.mlstm.backends")
-    config = layer.mLSTMLayerConfig(embedding_dim=8, context_length=TIME, num_heads=2)
-    theirs = block.mLSTMBlock(
-        block.mLSTMBlockConfig(mlstm=config, _num_blocks=1, _block_idx=0)
-    ).double()
-    inner = theirs.xlstm
-    inner.mlstm_cell.backend_fn = partial(backends.parallel_stabilized_simple, eps=0.0)
-    x, expected = block_setting(torch, rng, theirs)
-    gates = {"i": inner.mlstm_cell.igate, "f": inner.mlstm_cell.fgate}
-    cell = {n: {**kernel(g), "bias": array(g.bias)} for n, g in gates.items()}
-    cell |= {name: blocks_of(getattr(inner, f"{name}_proj")) for name in "qkv"}
-    params = {
-        "norm": scale(theirs.xlstm_norm),
-        "up": kernel(inner.proj_up),
-        "conv": conv_of(inner),
-        "rnn": {"cell": cell},
-        "group_norm": scale(inner.mlstm_cell.outnorm),
-        "skip": {"kernel": array(inner.learnable_skip)},
-        "down": kernel(inner.proj_down),
-    }
-    # They round the width up to a multiple of 64.
-    ours = rnncells.XLSTMBlock(8, num_heads=2, inner_features=64, param_dtype=float)
-    assert_close(ours.apply({"params": params}, x), expected, 1e-10, 1e-11)
-
-
-def test_slstm_block_equals_xlstm(torch, rng):
-    """In float32, as their cell casts its states to it."""
-    block = peer("xlstm.blocks.slstm.block")
-    layer = peer("xlstm.blocks.slstm.layer")
-    feedforward = peer("xlstm.components.feedforward").FeedForwardConfig()
-    config = layer.sLSTMLayerConfig(
-        embedding_dim=8, num_heads=2, backend="vanilla", dtype="float32"
-    )
-    theirs = block.sLSTMBlock(
-        block.sLSTMBlockConfig(
-            slstm=config, feedforward=feedforward, _num_blocks=1, _block_idx=0
-        )
-    )
-    x, expected = block_setting(torch, rng, theirs)
-    inner, own = theirs.xlstm, theirs.xlstm.slstm_cell
-    # Their names of the gates i and f are swapped in the layer, not in the cell.
-    names = {"ii": "fgate", "if": "igate", "iz": "zgate", "io": "ogate"}
-    cell = {name: blocks_of(getattr(inner, theirs_)) for name, theirs_ in names.items()}
-    recurrent = array(own._recurrent_kernel_int2ext(own._recurrent_kernel_))
-    bias = array(own._bias_int2ext(own._bias_))
-    for k, name in enumerate(("hi", "hf", "hz", "ho")):
-        cell[name] = {"kernel": recurrent[:, :, k], "bias": bias[:, k].ravel()}
-    params = {
-        "norm": scale(theirs.xlstm_norm),
-        "conv": conv_of(inner),
-        "rnn": {"cell": cell},
-        "group_norm": scale(inner.group_norm),
-        "feedforward_norm": scale(theirs.ffn_norm),
-        "up": kernel(theirs.ffn.proj_up),
-        "down": kernel(theirs.ffn.proj_down),
-    }
-    ours = rnncells.XLSTMBlock(8, "slstm", num_heads=2, inner_features=64)
-    x = x.astype(jnp.float32)
-    assert_close(ours.apply({"params": params}, x), expected, 1e-4, 1e-4)

@@ -416,8 +416,6 @@ TYPE_ERRORS = {
     r"as layer.init returns them, got": lambda: pytorch.to_state_dict(lstm(), []),
     "`longest` of .* must be an int, got 7.5": lambda: initializers.chrono(7.5),
     "`gates` must map names of": lambda: initializers.PerGateInit({"hf": 1.0}),
-    "`num_heads` of GRUCell must be an int": lambda: GRUCell(6, num_heads=2.0),
-    "`block_size` of LSTM1997Cell must be an int": lambda: LSTM1997Cell(2, 1.5),
     "one size for each spatial axis": lambda: ConvLSTMCell(4, 3),
     "must have gates whose names begin with 'h'": lambda: RNN(
         DropConnectCell(MinGRUCell(4), deterministic=False)
@@ -462,7 +460,6 @@ VALUE_ERRORS = {
         4
     ).init(KEY, LSTMCell(4).initialize_carry(KEY, (2,)), STEP),
     r"got \[\(2, 4\)": lambda: LSTMCell(4).init(KEY, [jnp.ones((2, 4))] * 2, STEP),
-    "must have shapes": lambda: GRUCell(4).init(KEY, [jnp.ones((2, 4))], STEP),
     "must have at least 3": lambda: ConvLSTMCell(4, (3, 3)).initialize_carry(KEY, (2,)),
     "got True": lambda: GRUCell(True),
     "at least 1, got 0": lambda: GRUCell(0),

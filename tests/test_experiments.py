@@ -358,19 +358,6 @@ def test_every_baseline_runs(name, reading, tmp_path, monkeypatch):
     assert result["reading"] == reading and result["presented"] > 0
 
 
-@pytest.mark.exhaustive
-def test_first_trials_have_equal_weights_and_keys_in_a_larger_run():
-    """Training depends on these only: it equals a loop of plain updates."""
-    few, many = Trainer(dataclasses.replace(SHARED, trials=2)), trainer_of(SHARED)
-    a, b = few.init(), many.init()
-    jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y[..., :2], rtol=1e-5),
-        *jax.device_get((a.weights, b.weights)),
-    )
-    for x, y in zip(few.keys(a.numbers), many.keys(b.numbers), strict=True):
-        np.testing.assert_array_equal(*map(jax.random.key_data, (x, y[:2])))
-
-
 def test_training_tests_and_seeds_draw_independent_keys():
     trainer = Trainer(SIX_A)
     other = Trainer(dataclasses.replace(SIX_A, seed=1))

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import pytest
 from cases import ALL_CELLS, BATCH, LINEAR, TIME, assert_close, random_params
 from levels import by_level
-from user_cells import FlaxCell
 
 import rnncells
 
@@ -59,10 +58,8 @@ def setting(name, rng):
         layer, width = LAYERS[name]
         shape = (width,)
     else:
-        layer, shape = (
-            (CELLS | PLAIN)[name],
-            ALL_CELLS[name.split("-plain")[0]].input_shape,
-        )
+        layer = (CELLS | PLAIN)[name]
+        shape = ALL_CELLS[name.split("-plain")[0]].input_shape
     inputs = jnp.asarray(rng.standard_normal((BATCH, TIME, *shape)), jnp.float32)
     options = {"seq_lengths": jnp.array([TIME, 3], jnp.int32)}
     if "Block" not in name:
@@ -127,20 +124,3 @@ def test_flags_that_check_numbers_pass_each_operation(flag, name, rng):
     expected = layer.apply(params, inputs, **options), step()
     with SAME_VALUES[flag]():
         assert_close((layer.apply(params, inputs, **options), step()), expected)
-
-
-def test_named_scopes_of_cells_are_in_the_program_of_the_fast_loop():
-    class Scoped(FlaxCell):
-        @nn.compact
-        def __call__(self, h, x):
-            with jax.named_scope("outer"):
-                a = nn.Dense(4, name="i")(x) + nn.Dense(4, name="h")(h)
-                # Of a function that is traced on its own.
-                h = jax.jit(jax.named_scope("inner")(nn.tanh))(a)
-            return h, h
-
-    rnn, inputs = RNN(Scoped()), jnp.ones((2, 5, 3))
-    params = jax.eval_shape(rnn.init, jax.random.key(0), inputs)
-    gradient = jax.jit(jax.grad(lambda p: rnn.apply(p, inputs).sum()))
-    text = gradient.lower(params).as_text(debug_info=True)
-    assert re.search(r"outer/\S*inner\S*/tanh", text)

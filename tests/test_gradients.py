@@ -673,15 +673,13 @@ def test_forward_methods_refuse_cells_that_mix_rows(cell, message):
             jax.eval_shape(partial(rnn.apply, **options), params, x)
 
 
-@pytest.mark.parametrize(
-    "wide, narrow", by_level([("float64", "float32"), ("float32", "bfloat16")], [])
-)
-def test_carries_and_parameters_may_have_different_dtypes(wide, narrow, float64):
-    for of_carry, of_params in ((wide, narrow), (narrow, wide)):
-        check_dtypes(of_carry, of_params)
-
-
-def check_dtypes(of_carry, of_params):
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("narrow, wide", [("f4", "f8"), ("bfloat16", "f4")])
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_carries_and_parameters_may_have_different_dtypes(
+    narrow, wide, is_wide, float64
+):
+    of_carry, of_params = (wide, narrow) if is_wide else (narrow, wide)
     cell, x = rnncells.GRUCell(2, param_dtype=of_params), jnp.ones((2, 4, 3), of_params)
     params = rnncells.RNN(cell).init(jax.random.key(0), x)
     carry, rngs = jnp.zeros((2, 2), of_carry), {"uoro": jax.random.key(1)}

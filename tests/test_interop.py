@@ -426,8 +426,7 @@ def test_convolutional_lstm_of_keras(kernel, options, rng):
     assert_close(layer.apply(ours, x), np.asarray(theirs(x)))
 
 
-def test_bfloat16_of_pytorch_is_loaded(rng):
-    torch = peer("torch")
+def test_bfloat16_of_pytorch_is_loaded(torch, rng):
     layer = make_layer("GRU", (1, False))
     state_dict = torch.nn.GRU(FEATURES_IN, FEATURES).to(torch.bfloat16).state_dict()
     wide = {name: tensor.float() for name, tensor in state_dict.items()}

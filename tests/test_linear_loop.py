@@ -200,36 +200,6 @@ def test_jvp_vmap_and_second_derivatives(name, rng, float64):
     assert_close(results("associative"), expected, rtol=1e-10, atol=1e-11)
 
 
-class WrongCell(rnncells.MinGRUCell):
-    """Its `recur` is not what its coefficients say."""
-
-    def recur(self, carry, projected):
-        carry, output = super().recur(2 * carry, projected)
-        return carry, output
-
-
-class TooWideCell(rnncells.MinGRUCell):
-    def coefficients(self, projected):
-        return tuple(jnp.repeat(x, 2, -1) for x in super().coefficients(projected))
-
-
-class WrongMatrixCell(rnncells.DeltaNetCell):
-    def recur(self, carry, projected):
-        carry, output = super().recur(carry, projected)
-        return carry, output + 1
-
-
-def test_check_cell_finds_a_wrong_linear_claim():
-    report = rnncells.check_cell(WrongCell(4), (2, 3))
-    assert "`coefficients` must agree with `recur`" in str(report)
-    report = rnncells.check_cell(WrongMatrixCell(4, num_heads=2), (2, 3))
-    assert "`update` must agree with `recur`" in str(report)
-    report = rnncells.check_cell(TooWideCell(4), (2, 3))
-    assert "shapes that broadcast to its shapes" in str(report)
-    report = rnncells.check_cell(rnncells.MinGRUCell(4), (2, 3))
-    assert report.ok and "RNN computes all steps at once" in str(report)
-
-
 def test_truncated_gradient_of_a_linear_cell_runs_step_by_step(rng, float64):
     cell, x = rnncells.MinGRUCell(4, param_dtype=float), np.ones((BATCH, TIME, 3))
     options = {"gradient": rnncells.TruncatedBptt(3)}

@@ -12,6 +12,7 @@ from levels import by_level, pairwise
 from libraries import peer
 
 import rnncells
+from rnncells import reference
 from rnncells.interop import pytorch
 
 torch = peer("torch")
@@ -188,6 +189,39 @@ def test_layer_equals_that_of_pytorch(
             expected = run_torch(peer, x, given, cotangents, time_major, is_packed)
             tolerance = TOLERANCE[dtype]
             assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+CLOSED_FORMS = {
+    "LSTM": (reference.lstm_step, reference.lstm_step_vjp),
+    "GRU": (reference.gru_step, reference.gru_step_vjp),
+    "RNN-tanh": (reference.elman_step, reference.elman_step_vjp),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_FORMS)
+def test_closed_forms_equal_autograd_of_pytorch(name, rng, float64):
+    _, theirs, variables, pull = make_pair(name, 1, False, True, "float64")
+    params = variables["params"]["layers_0"]["cell"]
+    x, d_y = (rng.standard_normal((BATCH, TIME, n)) for n in (FEATURES_IN, FEATURES))
+    # States and their cotangents: h, and then c.
+    shape = (1 + (name == "LSTM"), 1, BATCH, FEATURES)
+    states, d_last = rng.standard_normal((2, *shape))
+    cotangents = [d_y, *d_last]
+    (y, *_), expected = run_torch(theirs, x, [*states], cotangents, False, False)
+
+    def as_carry(states):
+        parts = tuple(state[0] for state in states[::-1])
+        return parts if name == "LSTM" else parts[0]
+
+    step, step_vjp = CLOSED_FORMS[name]
+    at = params, as_carry(states), x
+    assert_close(reference.sequence(step, *at)[1], y, 1e-10, 1e-10)
+    d_params, d_carry, d_x = reference.sequence_vjp(
+        step, step_vjp, *at, as_carry(d_last), d_y
+    )
+    d_weights = pull({"params": {"layers_0": {"cell": d_params}}})
+    d_states = [d[None] for d in jax.tree.leaves(d_carry)[::-1]]
+    assert_close((d_x, d_states, d_weights), expected, 1e-10, 1e-10)
 
 
 def test_weights_with_weight_norm_load(rng):

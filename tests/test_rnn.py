@@ -22,7 +22,6 @@ from sequences import LENGTHS, MASK, RESETS, ROWS, STEPS, WAYS, row_by_row, run,
 import rnncells
 
 PADDED_OUTPUTS = ["run", "hold", "zero"]
-each_direction = pytest.mark.parametrize("reverse", [False, True])
 
 
 @pytest.mark.parametrize(
@@ -313,7 +312,7 @@ def test_lengths_may_be_small_integer_dtypes(dtype, rng):
     assert_equal(run(rnn, params, inputs, reverse=True, seq_lengths=lengths), expected)
 
 
-@each_direction
+@pytest.mark.parametrize("reverse", [False, True])
 def test_lengths_out_of_range_are_clipped_under_jit(reverse, rng):
     rnn, params, inputs, _, _ = setting(
         CELLS["GRUCell"], rng, return_carry=True, reverse=reverse

@@ -73,14 +73,6 @@ def test_several_devices_have_the_losses_of_one(
     np.testing.assert_allclose(losses, on_one_device[1][:, :seeds], rtol=1e-5)
 
 
-@pytest.mark.exhaustive
-def test_networks_have_their_own_losses_and_weights(on_one_device):
-    state, losses = on_one_device
-    assert np.all(losses[:, 0] != losses[:, 1])
-    kernels = state.params["dense"]["kernel"]
-    assert not np.allclose(kernels[0], kernels[1])
-
-
 def test_gradients_are_reduced_once_an_update(trainer):
     """The loop over updates has one all-reduce, the loops over time have none."""
     given = trainer, trainer.init(), trainer.data, 0, CHUNK

@@ -109,13 +109,6 @@ def test_answers_of_another_shape_raise(name, shape):
         sequence.judge(jnp.zeros(shape), 0.1)
 
 
-def test_unknown_options_raise():
-    with pytest.raises(ValueError, match=r"`operation` must be one of .*, got 'sums'"):
-        MarkedPairs(operation="sums")
-    with pytest.raises(ValueError, match="`measured` must be one of"):
-        LongLags(measured="last")
-
-
 def test_few_sequences_reach_the_length_limit():
     options = VeryLongLags(lag=3, go_on=0.99)
     drawn = draw(options, 2000)

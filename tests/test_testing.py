@@ -169,7 +169,28 @@ class TimedCell(LeakyCell):
         return self.affine(x, "i") * seconds[..., None]
 
 
+class WrongLinearCell(rnncells.MinGRUCell):
+    """Its `recur` is not what its coefficients say."""
+
+    def recur(self, carry, projected):
+        return super().recur(2 * carry, projected)
+
+
+class TooWideCell(rnncells.MinGRUCell):
+    def coefficients(self, projected):
+        return tuple(jnp.repeat(x, 2, -1) for x in super().coefficients(projected))
+
+
+class WrongMatrixCell(rnncells.DeltaNetCell):
+    def recur(self, carry, projected):
+        carry, output = super().recur(carry, projected)
+        return carry, output + 1
+
+
 WRONG = {
+    WrongLinearCell: "`coefficients` must agree with `recur`",
+    TooWideCell: "shapes that broadcast to its shapes",
+    WrongMatrixCell: "`update` must agree with `recur`",
     MixingCell: "a step of a batch differs",
     PaddingCell: "a step of a batch differs",
     FirstAxisCell: "a step on a single row, without batch axes, raised IndexError",
