@@ -30,10 +30,10 @@ from flax.linen import *
 from flax.linen import partitioning as partitioning
 
 from rnncells.legacy import recurrent as recurrent
-from rnncells.legacy._notice import REMOVAL_DATE as REMOVAL_DATE
-from rnncells.legacy._notice import REMOVAL_VERSION as REMOVAL_VERSION
-from rnncells.legacy._notice import set_strict as set_strict
-from rnncells.legacy._notice import strict as strict
+from rnncells.legacy._old_forms import REMOVAL_DATE as REMOVAL_DATE
+from rnncells.legacy._old_forms import REMOVAL_VERSION as REMOVAL_VERSION
+from rnncells.legacy._old_forms import set_strict as set_strict
+from rnncells.legacy._old_forms import strict as strict
 from rnncells.legacy.recurrent import RNN as RNN
 from rnncells.legacy.recurrent import Bidirectional as Bidirectional
 from rnncells.legacy.recurrent import ConvLSTM as ConvLSTM

@@ -16,14 +16,16 @@ from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import Carry
 from rnncells.cells.input_spec import is_shape
 from rnncells.layers import bidirectional, rnn
-from rnncells.legacy._carry import (
+from rnncells.legacy._old_forms import (
+    Advice,
     InitializeCarry,
     Size,
     advice_on_cell,
     carry_method,
+    how_made,
     make_old_carry,
+    notice,
 )
-from rnncells.legacy._notice import Advice, how_made, notice
 from rnncells.recurrence.pytrees import StructTree
 
 # Fields after `cell_size`: since Flax 0.6.8, and in 0.6.7.

@@ -12,8 +12,7 @@ from jax.api_util import debug_info
 from rnncells.diagnostics.graph.backward_graph import BackwardGraph
 from rnncells.diagnostics.graph.nodes import Accumulate, Cut, Edge, Node, Operation
 from rnncells.diagnostics.graph.operations import operand_letters, wording
-from rnncells.diagnostics.graph.saved import derivative
-from rnncells.diagnostics.graph.steps import Step, is_inlined, steps
+from rnncells.diagnostics.graph.steps import Step, derivative, is_inlined, steps
 from rnncells.diagnostics.graph.tape import Program
 from rnncells.recurrence.jaxprs import (
     Atom,
