@@ -69,15 +69,6 @@ class Batch:
             tree,
         )
 
-    def repeated(self, tree: ArrayTree, lead: int = 0) -> ArrayTree:
-        """Returns arrays that are the same for all rows with an axis of rows."""
-
-        def repeat(leaf: Array) -> Array:
-            shape = (*leaf.shape[:lead], self.count, *leaf.shape[lead:])
-            return jnp.broadcast_to(jnp.expand_dims(leaf, lead), shape)
-
-        return jax.tree.map(repeat, tree)
-
 
 class RowProblem(NamedTuple):
     """A layer's step and operands, row by row."""
@@ -118,7 +109,9 @@ def row_problem(request: StepRequest) -> tuple[RowProblem, Batch]:
         _check_independent_rows(request, batch)
     batch_function, (shared, reset_carry), (inputs, keys), _ = request.function
     reset_carry, carry = batch.to_rows((reset_carry, request.carry))
-    xs = batch.to_rows(inputs, 1), batch.repeated(keys, 1)
+    # All rows have the same keys.
+    over_rows = jax.vmap(lambda keys: keys, None, 1, axis_size=batch.count)
+    xs = batch.to_rows(inputs, 1), over_rows(keys)
 
     # JAX caches it, so it must not close over arrays of this trace.
     def function(shared: Tree, reset_carry: Tree, carry: Tree, x: Tree) -> Tree:
@@ -280,7 +273,7 @@ class NewtonLoop(Loop):
         sizes = [math.prod(leaf.shape) // batch.count for leaf in leaves]
         problem = newton.problem(rows.step, options, sizes)
         carries, certificate = newton.solve_newton(problem, *rows[1:])
-        outputs = newton.outputs(problem, *rows[1:], carries)
+        outputs = newton.AllSteps(problem, *rows[1:]).outputs(carries)
         last = jax.vmap(rows.step.carry)(carries[-1], rows.constants.carry)
         certificate = Certificate(
             certificate.error.reshape(batch.sizes),

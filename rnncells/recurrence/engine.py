@@ -151,8 +151,8 @@ class _Run(NamedTuple):
             return (carry, self.buffer.write(buffers, i, outputs, after)), None
 
         def loop(state: tuple, z: ArrayTree, start: Array | int, steps: int) -> tuple:
-            indices, unroll = start + jnp.arange(steps), self.recurrence.unroll
-            return scan_with_barriers(step, state, z, indices, unroll)
+            xs = start + jnp.arange(steps)
+            return scan_with_barriers(step, state, z, xs, self.recurrence.unroll)
 
         return loop
 

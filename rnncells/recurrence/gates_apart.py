@@ -152,7 +152,8 @@ def _product(equation: Any, operands: _Operands) -> list[Array] | None:
     (_, contracted), (_, batch) = equation.params["dimension_numbers"]
     if len(operands.atoms[1].aval.shape) - 1 in (*contracted, *batch):
         return None
-    gates, lhs = operands.gates(1), operands.whole(0)
+    gates = operands.gates(1)
+    lhs = operands.whole(0)
     return gates and [jaxprs.bind(equation, [lhs, gate])[0] for gate in gates]
 
 
@@ -172,15 +173,16 @@ def _elementwise(equation: Any, operands: _Operands) -> list[Array] | None:
 
 def _reshaped(equation: Any, operands: _Operands) -> list[Array] | None:
     """Returns the gates of a reshaped or repeated array, whose features stay last."""
-    shape, count = equation.outvars[0].aval.shape, operands.count
-    part, last = (*shape[:-1], shape[-1] // count), len(shape) - 1
+    *leading, width = shape = equation.outvars[0].aval.shape
+    part = *leading, width // operands.count
+    last = len(leading)
     axes = equation.params.get("broadcast_dimensions", (last,))
     is_last = operands.atoms[0].aval.shape[-1:] == shape[-1:] and axes[-1:] == (last,)
     gates = operands.gates(0) if is_last else None
     if equation.primitive.name == "reshape":
         return gates and [gate.reshape(part) for gate in gates]
     if not is_last:
-        gates = [operands.whole(0)] * count
+        gates = [operands.whole(0)] * operands.count
     return gates and [jax.lax.broadcast_in_dim(gate, part, axes) for gate in gates]
 
 

@@ -203,7 +203,8 @@ def live_equations(
     equations: Sequence[Any], results: Iterable[Atom]
 ) -> tuple[Any, ...]:
     """Returns the equations that results depend on, in order."""
-    read, live = set(filter(is_variable, results)), []
+    read = set(filter(is_variable, results))
+    live = []
     for equation in reversed(equations):
         if read & set(equation.outvars):
             read |= set(variables(equation))

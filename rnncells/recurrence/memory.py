@@ -29,7 +29,8 @@ Projection = _ProjectionName | Chunk
 # of Linux takes 32 MiB and more anew from the system at each call), nor, in a pass
 # without gradient, where a step is large beside the weights.
 _PROJECTED_BYTES = 2**21
-_PROJECTED_STEPS, _MOST_BYTES = 8, 2**22
+_PROJECTED_STEPS = 8
+_MOST_BYTES = 2**22
 _SMALL_BYTES = 5 * 2**20
 # What XLA adds for a loop over chunks, at most.
 _LOOP_BYTES = 2**12
@@ -114,7 +115,8 @@ class OperandStructs(NamedTuple):
 
 # Steps of a matrix state that are taken at once. Measured on CPU and on an H200
 # (docs/parallel-gpu.md): there, 256 are often faster, but need more memory.
-_MATRIX_STEPS_ON_CPU, _MATRIX_STEPS = 16, 128
+_MATRIX_STEPS_ON_CPU = 16
+_MATRIX_STEPS = 128
 
 
 def linear_plan(
@@ -156,9 +158,10 @@ def plan(
         segments = (Segment(0, 1, steps),)
         return Plan(segments, "all", segments)
     projected = chunks.split_time(steps, _projected_at_once(steps, z, projection))
-    for_inference, z_of_step = projected, structs(z, drop_axis=0)
+    for_inference = projected
     if projection == "auto" and _on_cpu():
         # A product ahead of a loop that XLA makes one function of doubles its time.
+        z_of_step = structs(z, drop_axis=0)
         size = _bytes(z_of_step)
         is_large = isinstance(size, int) and size >= 2 * _bytes(operands.weights)
         if is_large or is_small(z_of_step):
@@ -217,7 +220,7 @@ def _bytes(tree: Tree) -> int:
 class StepBuffers(NamedTuple):
     """Arrays over time, None for what is not written."""
 
-    outputs: ArrayTree  # `(time, ...)`
+    outputs: list[Array | None]  # leaves, `(time, ...)`
     residuals: Residuals  # `(time, ...)`; its `carry` has `time + 1` steps
 
 
@@ -245,7 +248,8 @@ class ResidualBuffer(NamedTuple):
         self, buffers: StepBuffers, i: Array, outputs: ArrayTree, after: Residuals
     ) -> StepBuffers:
         """Returns the buffers with step `i`; `after` has the carry after the step."""
-        after, rows = select_leaves(after, self.saved), buffers.residuals
+        after = select_leaves(after, self.saved)
+        rows = buffers.residuals
         outputs = _write(buffers.outputs, i, self._outputs_not_in_carry(outputs))
         carry = _write(rows.carry, i + 1, after.carry)
         z, values = _write((rows.z, rows.values), i, (after.z, after.values))
@@ -254,22 +258,17 @@ class ResidualBuffer(NamedTuple):
     def read_outputs(self, buffers: StepBuffers) -> ArrayTree:
         carry: Any = jax.tree.structure(self.residuals.carry)
         carries = carry.flatten_up_to(buffers.residuals.carry)
-        tree: Any = jax.tree.structure(self.outputs)
-        stored = tree.flatten_up_to(buffers.outputs)
         leaves = [
             carries[k][1:] if leaf is None else leaf
-            for leaf, k in zip(stored, self.outputs_in_carry, strict=True)
+            for leaf, k in zip(buffers.outputs, self.outputs_in_carry, strict=True)
         ]
-        return jax.tree.unflatten(tree, leaves)
+        return jax.tree.unflatten(jax.tree.structure(self.outputs), leaves)
 
-    def _outputs_not_in_carry(self, outputs: ArrayTree) -> ArrayTree:
+    def _outputs_not_in_carry(self, outputs: ArrayTree) -> list[Array | None]:
+        """Returns the leaves of outputs; None for those that the carry has."""
         saved = jax.tree.leaves(self.saved.carry)
-        leaves, tree = jax.tree.flatten(outputs)
-        stored = [
-            None if k >= 0 and saved[k] else leaf
-            for leaf, k in zip(leaves, self.outputs_in_carry, strict=True)
-        ]
-        return jax.tree.unflatten(tree, stored)
+        pairs = zip(jax.tree.leaves(outputs), self.outputs_in_carry, strict=True)
+        return [None if k >= 0 and saved[k] else leaf for leaf, k in pairs]
 
 
 def _write(rows: ArrayTree, i: Array, row: ArrayTree) -> ArrayTree:

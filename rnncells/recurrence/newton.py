@@ -192,7 +192,7 @@ def solve_newton(
 
     Where the iterations do not converge, the carries are those of a loop over time.
     """
-    steps = _AllSteps(problem, operands, nondiff)
+    steps = AllSteps(problem, operands, nondiff)
     time = jax.tree.leaves((operands.x, nondiff.x))[0].shape[0]
     zeros = jnp.zeros((time, *operands.s.shape), operands.s.dtype)
     guess = steps.after(steps.before(zeros))
@@ -212,25 +212,17 @@ def _solve_newton_jvp(
     solved, certificate = solve_newton(problem, operands, nondiff)
 
     def after(operands: DiffOperands) -> Array:
-        steps = _AllSteps(problem, operands, nondiff)
+        steps = AllSteps(problem, operands, nondiff)
         return steps.after(steps.before(solved))
 
     _, tangents_out = jax.jvp(after, (operands,), (tangents[0],))
-    steps = _AllSteps(problem, operands, nondiff)
+    steps = AllSteps(problem, operands, nondiff)
     A = steps.jacobians(problem.full_blocks, steps.before(solved))
     tangents_out = problem.full_blocks.solve(A, tangents_out)
     return (solved, certificate), (tangents_out, zero_tangents(certificate))
 
 
-def outputs(
-    problem: Problem, operands: DiffOperands, nondiff: NondiffOperands, solved: Array
-) -> ArrayTree:
-    """Returns the outputs of all steps, `(time, rows, ...)`, from all carries."""
-    steps = _AllSteps(problem, operands, nondiff)
-    return steps(steps.before(solved))[1]
-
-
-class _AllSteps(NamedTuple):
+class AllSteps(NamedTuple):
     """All steps of a recurrence at once, as a function of the carries before them."""
 
     problem: Problem
@@ -242,7 +234,8 @@ class _AllSteps(NamedTuple):
         (shared, per_row, _, x), nondiff = self.operands, self.nondiff
 
         def of_row(consts: tuple, nondiff_carry: Any, s: Array, x: tuple) -> tuple:
-            theta, nondiff_consts = [*shared, *consts[0]], (nondiff.shared, consts[1])
+            theta = [*shared, *consts[0]]
+            nondiff_consts = nondiff.shared, consts[1]
             row = RowOperands(theta, s, combine(*x), nondiff_consts, nondiff_carry)
             after, _, output = self.problem.step(row)
             return after, output
@@ -257,6 +250,9 @@ class _AllSteps(NamedTuple):
     def after(self, before: Array) -> Array:
         return self(before)[0]
 
+    def outputs(self, carries: Array) -> ArrayTree:
+        return self(self.before(carries))[1]
+
     def loop(self) -> Array:
         """Returns the carries after all steps, one step after the other."""
 
@@ -264,7 +260,7 @@ class _AllSteps(NamedTuple):
             x, nondiff_x = jax.tree.map(lambda leaf: leaf[None], xs)
             operands = self.operands._replace(x=x)
             nondiff = self.nondiff._replace(x=nondiff_x)
-            (new,) = _AllSteps(self.problem, operands, nondiff).after(s[None])
+            (new,) = AllSteps(self.problem, operands, nondiff).after(s[None])
             return new, new
 
         return jax.lax.scan(step, self.operands.s, (self.operands.x, self.nondiff.x))[1]

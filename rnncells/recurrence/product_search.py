@@ -235,7 +235,8 @@ class _Finder:
         unsplit = ProductSlice((), result)
         if self._stages[result] != RECURRENCE:
             return [unsplit], []
-        results, replaced, slices = [result], [], []
+        results, replaced = [result], []
+        slices = []
         user = self._only_user(result)
         if user is not None and user.primitive.name == "split":
             if user.params["axis"] == len(result.aval.shape) - 1:

@@ -115,8 +115,8 @@ def scan(
     (state, final), ys = loop(Body(keep_all), reset_carry, carry, xs)
     history, outputs, *certificate = ys
     history, outputs = _move_axis((history, outputs), 0, schedule.axis)
-    last, outputs = final if has_final else state, _pad(outputs, schedule)
-    return ScanResult(last, history, outputs, *certificate)
+    last = final if has_final else state
+    return ScanResult(last, history, _pad(outputs, schedule), *certificate)
 
 
 def _move_axis(tree: Any, source: int, target: int) -> Any:

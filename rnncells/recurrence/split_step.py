@@ -52,9 +52,9 @@ class SplitStep:
     Attributes:
       result: shapes and dtypes of what the step returns.
       varying: for each operand of `jaxpr`, whether it differs from step to step.
-      projections: products of the projection; `products` are those of the recurrence,
-        and `saveable` its products and save points, in order.
-      chosen: for each of `saveable`, whether a policy chooses to save it.
+      projections: products of the projection; `products` are those of the recurrence.
+      saveable: products and save points of the recurrence, in order; `chosen` says
+        which of them a policy saves.
       read_by_projection: for each of the invariants, whether `project` reads it.
       outputs_in_carry: for each leaf of the output, the number of the leaf of the new
         carry that it is, or -1.
@@ -135,10 +135,11 @@ class SplitStep:
         evaluator: ProductEvaluator,
     ) -> tuple[ArrayTree, EvaluatedProducts]:
         """Returns the result of one step, and its products."""
-        count, evaluated = len(self._with_addends), EvaluatedProducts([], [])
+        count = len(self._with_addends)
         values = dict(zip(self._invariants, invariants, strict=True))
-        values |= dict(zip(self._projected, projected[count:], strict=True))
-        values |= dict(zip(self._carry, jax.tree.leaves(carry), strict=True))
+        values |= zip(self._projected, projected[count:], strict=True)
+        values |= zip(self._carry, jax.tree.leaves(carry), strict=True)
+        evaluated = EvaluatedProducts([], [])
         rule = _product_rule(evaluator, evaluated, iter(projected[:count]))
         jaxprs.evaluate(self._order[RECURRENCE], values, rule)
         results = jaxprs.read(values, self._equations.results)
@@ -146,12 +147,8 @@ class SplitStep:
 
     def used_outside(self) -> list[bool]:
         """Says which leaves of `consts` the recurrence reads outside of `products`."""
-        inner = [
-            item
-            for item in self._order[RECURRENCE]
-            if not _is_fused(item) and jaxprs.multiplies(item)
-        ]
-        used = jaxprs.reads(inner)
+        outside = [e for e in self._order[RECURRENCE] if not _is_fused(e)]
+        used = jaxprs.reads(filter(jaxprs.multiplies, outside))
         used += jaxprs.reads(jaxprs.live_equations(self._order[WEIGHTS], used))
         return [v in used for v in self._consts]
 
@@ -213,7 +210,8 @@ def _ordered(
     order: dict[int, list[Any]] = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
     for equation in equations.equations:
         (result, *_) = equation.outvars
-        stage, fused = stages[result], fused_of.get(result)
+        stage = stages[result]
+        fused = fused_of.get(result)
         if fused is not None:
             order[stage] += [fused] if fused.equations[0] is equation else []
             continue

@@ -54,7 +54,8 @@ class Influence:
 
         `local` is a step `row -> (s, output)` of equal values whose Jacobian by s is D.
         """
-        self.step, self._local = step, local
+        self.step = step
+        self._local = local
         # An approximate J_t is read where outputs depend on the carry after the step.
         self.reads_after = steps is not None
         by_theta, by_s = step.dependencies()
@@ -70,7 +71,8 @@ class Influence:
 
     def initial(self, s: Array) -> list[Array]:
         """Returns J_0: of zeros, and for the initial carry of ones."""
-        dtype, (*of_theta, initial) = self.step.influence_dtype, self.layouts
+        dtype = self.step.influence_dtype
+        *of_theta, initial = self.layouts
         identity = jnp.asarray(initial.gathered(np.eye(self.step.size)), dtype)
         return [*(jnp.zeros(layout.shape, dtype) for layout in of_theta), identity]
 
@@ -184,12 +186,13 @@ def local(step: RowStep) -> Callable:
         z, _ = parts.project(weights.invariants, x, evaluator)
         z = [leaf[0] for leaf in z]
         evaluator = products.direct_evaluator(weights.products)
-        feeds_carry, carry = parts.feeds_carry(), step.carry(row.s, row.nondiff_carry)
+        feeds_carry = parts.feeds_carry()
 
         def stopped(k: int, lhs: Array, addend: Array | None) -> Array:
             lhs = jax.lax.stop_gradient(lhs) if feeds_carry[k] else lhs
             return evaluator(k, lhs, addend)
 
+        carry = step.carry(row.s, row.nondiff_carry)
         (new, output), _ = parts.recur(weights.invariants, carry, z, stopped)
         return step.vector(new), output
 
@@ -326,12 +329,14 @@ def _reached(pattern: np.ndarray, by_s: np.ndarray, steps: int | None) -> np.nda
     _, first, columns = np.unique(
         packed, axis=1, return_index=True, return_inverse=True
     )
-    reached, transfer = pattern[:, first], by_s.astype(np.float32)
+    reached = pattern[:, first]
+    transfer = by_s.astype(np.float32)
     while steps is None or steps > 1:
         new = reached | (transfer @ reached.astype(np.float32) > 0)
         if (new == reached).all():
             break
-        reached, steps = new, None if steps is None else steps - 1
+        reached = new
+        steps = None if steps is None else steps - 1
     return reached[:, columns.ravel()]
 
 

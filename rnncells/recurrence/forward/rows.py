@@ -62,8 +62,11 @@ class RowStep:
         as the carry after a reset. `is_held(x)`, of one element, says whether the step
         holds the carry; None: never.
         """
-        self.function, self._is_held = function, is_held
-        self.consts, self.carry_structs, self.x = consts, carry, x
+        self.function = function
+        self.consts = consts
+        self.carry_structs = carry
+        self.x = x
+        self._is_held = is_held
         self.theta = jax.eval_shape(real_leaves, self.consts)
         leaves = self._leaves = jax.eval_shape(real_leaves, carry)
         self.size = sum(math.prod(leaf.shape) for leaf in leaves)
@@ -110,13 +113,12 @@ class RowStep:
     @cached_property
     def _marked(self) -> dict[Any, int]:
         """For each variable that is marked, the number of its leaf in the carry."""
-        equations = self._equations[0].equations
-        marks = [e for e in equations if e.primitive.name == "name"]
         leaf_of: dict[Any, int] = {}
-        for equation in marks:
-            name, (operand,) = equation.params["name"], equation.invars
-            if name.startswith(_MARK):
-                leaf_of.setdefault(operand, int(name.removeprefix(_MARK)))
+        for equation in self._equations[0].equations:
+            name = equation.params.get("name", "")
+            if equation.primitive.name == "name" and name.startswith(_MARK):
+                leaf = int(name.removeprefix(_MARK))
+                leaf_of.setdefault(equation.invars[0], leaf)
         return leaf_of
 
     def carry(self, s: Array, nondiff: ArrayTree) -> ArrayTree:
