@@ -73,15 +73,19 @@ class Tape:
                 )
         self.graph = graph
         self.gradients: dict[str, Array] = {}
-        leaves = map(jnp.asarray, jax.tree.leaves((program.bound, args)))
-        values = dict(zip(program.names, leaves, strict=True))
+        values = [jnp.asarray(x) for x in jax.tree.leaves((program.bound, args))]
+        places = {
+            leaf.argument: program.names.index(leaf.argument) for leaf in graph.leaves
+        }
 
         def forward(varied: dict[str, Array]) -> tuple[list[Array], list[Array]]:
-            results = program.equations(*(values | varied).values())
-            results = [jnp.asarray(result) for result in results]
+            arguments = values.copy()
+            for name, value in varied.items():
+                arguments[places[name]] = value
+            results = [jnp.asarray(x) for x in program.equations(*arguments)]
             return [r for r in results if is_inexact(r)], results
 
-        varied = {leaf.argument: values[leaf.argument] for leaf in graph.leaves}
+        varied = {name: values[place] for name, place in places.items()}
         # The backward pass, None when its saved values are released.
         self._vjp: Callable | None
         _, self._vjp, results = jax.vjp(forward, varied, has_aux=True)
