@@ -96,7 +96,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", by_level(LAYERS, ["Stack"]))
+@pytest.mark.parametrize("name", by_level(LAYERS, ["Stack", "StackedCell"]))
 def test_deterministic_of_the_call_equals_the_field(name, x):
     undecided = LAYERS[name](None)
     params = params_of(undecided, x, deterministic=True)
