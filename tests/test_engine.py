@@ -11,6 +11,7 @@ from cases import (
     ALL_CELLS,
     CELLS,
     assert_close,
+    assert_equals_the_plain_loop,
     level_of,
     random_like,
     random_params,
@@ -179,6 +180,18 @@ def test_memory_and_projection_equal_the_plain_loop(name, choice, float64):
     rnn, at, expected = plain(name)
     actual = outcome(rnn.clone(**CHOICES[choice]), *at)
     assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name",
+    by_level(
+        ["SimpleCell", "LSTMCell", "GRUCell-reset-before"], ["GRUCell-reset-before"]
+    ),
+)
+def test_complex_inputs_equal_the_plain_loop(name, rng, float64):
+    rnn, params, inputs, _, _ = float64_setting(name, rng)
+    inputs = inputs + 1j * jnp.asarray(rng.standard_normal(inputs.shape))
+    assert_equals_the_plain_loop(rnn, params, inputs, tolerance=1e-11)
 
 
 def forward_modes(of, x, direction):
