@@ -128,31 +128,16 @@ class ExplainsArguments:
         super().__init_subclass__(**options)
 
     def __new__(cls, *args: Any, **fields: Any) -> Self:
-        field_names = [field.name for field in dataclasses.fields(cls)]
-        unknown = fields.keys() - {*field_names}
-        if unknown:
+        if len(args) > 1 or fields.keys() - cls.__dataclass_fields__.keys():
             # A subclass may have an `__init__` of its own.
-            parameters = inspect.signature(cls.__init__).parameters
-            takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-            names = sorted(unknown - {*parameters})
-            explained = [
-                _explanation(cls.__name__, name, field_names)
-                or _explain_owners(cls.__name__, name)
-                for name in names
-            ]
-            if any(explained) and not takes_any:
-                raise TypeError(" ".join(filter(None, explained)))
-        if len(args) > 1:
-            parameters = inspect.signature(cls.__init__).parameters.values()
-            kinds = [parameter.kind for parameter in parameters]
-            if inspect.Parameter.VAR_POSITIONAL not in kinds:
-                limit = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD) - 1
-                cls._check_positional(args, limit)
+            signature = inspect.signature(cls.__init__)
+            try:
+                signature.bind(None, *args, **fields)
+            except TypeError:
+                message = _error(cls, cls.__name__, signature, args, fields)
+                if message:
+                    raise TypeError(message) from None
         return super().__new__(cls)
-
-    @classmethod
-    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
-        """Raises TypeError if several positional arguments are wrong."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -183,29 +168,31 @@ def _explain_arguments(name: str, method: Callable) -> Callable:
         except TypeError as error:
             cls = type(self)
             owner = cls.__name__ if name == "__call__" else f"{cls.__name__}.{name}"
-            message = _call_error(cls, owner, signature, args, kwargs)
+            message = _error(cls, owner, signature, args, kwargs)
             raise TypeError(message or f"{owner}: {error}.") from None
         return method(self, *args, **kwargs)
 
     return call
 
 
-def _call_error(
+def _error(
     cls: type,
     owner: str,
     signature: inspect.Signature,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> str:
-    """Returns an error message for arguments of a call; empty if some are missing."""
+    """Returns an error message for wrong arguments; empty if some are missing."""
     _, *parameters = signature.parameters.values()
-    accepted = [parameter.name for parameter in parameters]
+    accepted = [p.name for p in parameters if p.name not in ("parent", "name")]
     fields = getattr(cls, "__dataclass_fields__", {})
     messages = []
-    for name in sorted(kwargs.keys() - {*accepted}):
+    for name in sorted(kwargs.keys() - signature.parameters.keys()):
         explained = _explanation(owner, name, accepted)
         if explained is None and name in fields:
             explained = f"`{name}` is an argument of {cls.__name__}, not of its call."
+        if explained is None and owner == cls.__name__:
+            explained = _explain_owners(owner, name)
         choices = ", ".join(accepted)
         default = f"`{name}` is not an argument of {owner}, which takes {choices}."
         messages.append(explained or default)

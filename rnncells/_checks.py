@@ -221,20 +221,11 @@ def check_list(name: str, layers: Any) -> None:
     """Raises ValueError unless the field `layers` is a list that is not empty."""
     if not isinstance(layers, Sequence) or not layers:
         raise ValueError(
-            f"`layers` of {name} must be a list with at least one layer, got "
-            f"{layers!r}."
+            f"`layers` of {name} must be a list with at least one layer, as in "
+            f"{name}([a, b]), got {layers!r}."
         )
     for layer in layers:
         check_not_nnx(name, "layers", layer)
-
-
-def check_not_separate(name: str, args: tuple[Any, ...]) -> None:
-    """Raises TypeError if layers are separate arguments, not a list."""
-    if not isinstance(args[0], Sequence):
-        raise TypeError(
-            f"`layers` of {name} must be a list, as in {name}([a, b]), got "
-            f"{len(args)} arguments."
-        )
 
 
 def check_key(key: Any, argument: str | None = None) -> None:

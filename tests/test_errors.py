@@ -380,7 +380,7 @@ TYPE_ERRORS = {
     "`inputs` must be an array of": lambda: gru().init(KEY, np.array([[["a", "b"]]])),
     "`kernel_size` of ConvLSTMCell must be an int": lambda: ConvLSTMCell(4, (3.0, 3)),
     "MultiLayerRNN must be an int": lambda: MultiLayerRNN(GRUCell(4), num_layers=2),
-    "LSTM takes one positional argument, `features`, got": lambda: LSTM(3, 4, 2),
+    "LSTM takes features by position, got 3 arguments": lambda: LSTM(3, 4, 2),
     "got a PackedSequence of PyTorch. Convert it with": lambda: run(Batch()),
     "`carry` of LSTMCell must be the carry of a cell, got": lambda: init(
         RNN(LSTMCell(4)), initial_carry=LSTMStates(STEP, STEP)
@@ -420,7 +420,6 @@ TYPE_ERRORS = {
     "must have gates whose names begin with 'h'": lambda: RNN(
         DropConnectCell(MinGRUCell(4), deterministic=False)
     ).init(KEYS, X),
-    "`layers` of Stack must be a list, as in": lambda: Stack(GRUCell(4), GRUCell(4)),
     "`inputs` must be an array, .*, got a list of 2": lambda: run([STEP, X[:, 1]]),
     "GRUCell multiplies one array by its weights, got tuple. Join": lambda: run((X, X)),
     "got a Packed batch. Pass packed.inputs with": lambda: run(packed()),
@@ -594,7 +593,8 @@ VALUE_ERRORS = {
     "`initialize_carry` of LSTM with `learn_states` needs parameters": lambda: lstm(
         learn_states=True
     ).initialize_carry(KEY, STEP),
-    "`layers` of Stack must be a list with at least one layer, got": lambda: Stack([]),
+    r"must be a list .* as in Stack\(\[a": lambda: Stack(GRUCell(4), GRUCell(4)),
+    "`layers` of StackedCell must be a list with at least one": lambda: StackedCell([]),
     "`skip_connections` of Stack": lambda: Stack([nn.relu], skip_connections=True),
     "`initial_carry` of Stack must be a tuple with one carry for each": lambda: init(
         Stack([LSTMCell(4), GRUCell(4)]), initial_carry=(STATES,)
@@ -637,7 +637,7 @@ VALUE_ERRORS = {
         lstm(), {"epoch": 3, "state": {}}, "lstm."
     ),
     r"2 values, \(sum of losses, count\), got 1\.": lambda: summed(lambda s: s),
-    r"got 3\. .* also pass `carry`": lambda: summed(lambda s: (s, 1, s)),
+    r"got 3\. .* pass `carry`": lambda: summed(lambda s: (s, 1, s)),
     r"count, carry\), got 2": lambda: summed(lambda s: (s, 1), 0.0),
     r"a scalar as its count, got .* \(2,\)": lambda: summed(lambda s: (s, np.ones(2))),
     r"carry .* argument, float32\[\], got int": lambda: summed(

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 
-from rnncells._checks import check_list, check_not_separate
+from rnncells._checks import check_list
 from rnncells.cells.any_cell import (
     apply_step,
     declared_streams,
@@ -89,10 +89,6 @@ class StackedCell(RNNCellBase):
     layers: Sequence[nn.Module | Callable]
     deterministic: bool | None = None
     input_dims: int | None = None
-
-    @classmethod
-    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
-        check_not_separate("StackedCell", args)
 
     def __post_init__(self) -> None:
         _check_layers(self.layers)

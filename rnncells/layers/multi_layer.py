@@ -119,15 +119,6 @@ class MultiLayerRNN(RecurrentLayer):
     projection: Projection = "auto"
     gradient: Gradient = Bptt()
 
-    @classmethod
-    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
-        if len(args) > limit:
-            raise TypeError(
-                f"{cls.__name__} takes one positional argument, `features`, got "
-                f"{args}. The width of the inputs is read from the inputs. Pass "
-                "`num_layers` and other options by name."
-            )
-
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_fields(self)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells._checks import check_fields, check_list, check_not_separate
+from rnncells._checks import check_fields, check_list
 from rnncells.cells.any_cell import is_cell, warn_shared_layers
 from rnncells.cells.carry import Carry
 from rnncells.layers.checks import check_depth
@@ -63,13 +63,9 @@ class Stack(ComposedLayer):
     time_major: bool = False
     return_carry: bool = False
 
-    @classmethod
-    def _check_positional(cls, args: tuple[Any, ...], limit: int) -> None:
-        check_not_separate("Stack", args)
-
     def __post_init__(self) -> None:
-        check_fields(self)
         check_list("Stack", self.layers)
+        check_fields(self)
         layers: Sequence[Any] = self.layers
         for layer in list(filter(_is_recurrent, layers))[1:]:
             check_depth("Stack", layer)
