@@ -218,7 +218,7 @@ def check_not_nnx(name: str, field: str, module: Any) -> None:
 
 
 def check_list(name: str, layers: Any) -> None:
-    """Raises ValueError unless the field `layers` is a list that is not empty."""
+    """Raises an error unless the field `layers` is a list of layers, not empty."""
     if not isinstance(layers, Sequence) or not layers:
         raise ValueError(
             f"`layers` of {name} must be a list with at least one layer, as in "
@@ -226,6 +226,12 @@ def check_list(name: str, layers: Any) -> None:
         )
     for layer in layers:
         check_not_nnx(name, "layers", layer)
+        is_layer = callable(layer) or hasattr(type(layer), "run")
+        if isinstance(layer, type) or not is_layer:
+            raise TypeError(
+                f"`layers` of {name} must be cells, modules and functions, got "
+                f"{layer!r}. Pass instances, such as LSTMCell(features)."
+            )
 
 
 def check_key(key: Any, argument: str | None = None) -> None:

@@ -364,7 +364,7 @@ TYPE_ERRORS = {
         X, jax.tree.map(lambda s: s.astype(jnp.bfloat16), STATES)
     ),
     "`dropout` of LSTM must be a number, got True": lambda: lstm(dropout=True),
-    "`layers` of Stack must be cells, layers and functions": lambda: Stack([GRUCell]),
+    "`layers` of Stack must be cells, modules and functions": lambda: Stack([GRUCell]),
     "`cell` of ZoneoutCell must be a cell": lambda: ZoneoutCell(jnp.tanh),
     "`features` of the cell of ZoneoutCell must be": lambda: ZoneoutCell(GRUCell(None)),
     "must be a part of its carry; the": lambda: run_step(ZoneoutCell(LSTM1997Cell(2))),

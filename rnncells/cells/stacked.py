@@ -208,31 +208,22 @@ def _check_layers(layers: Any) -> None:
     """Raises an error unless `layers` are layers of one step, one of them a cell."""
     check_list("StackedCell", layers)
     for layer in layers:
-        _check_layer(layer)
+        name = type(layer).__name__
+        if isinstance(layer, nn.RNN | nn.Bidirectional) or hasattr(type(layer), "run"):
+            raise TypeError(
+                f"`layers` of StackedCell run one step at a time, got {name}, a layer "
+                "over sequences. Pass its cell, or use Stack."
+            )
+        if has_feature_dims(layer) and not is_cell(layer):
+            raise TypeError(
+                f"`layers` of StackedCell: {name} has `num_feature_dims`, but it has "
+                "no `initialize_carry`. A cell in a stack needs both."
+            )
     if not any(map(is_cell, layers)):
         names = ", ".join(type(layer).__name__ for layer in layers)
         raise ValueError(
             f"`layers` of StackedCell must have at least one cell, got only {names}. "
             "For modules without a carry, use nn.Sequential."
-        )
-
-
-def _check_layer(layer: Any) -> None:
-    name = type(layer).__name__
-    if isinstance(layer, nn.RNN | nn.Bidirectional) or hasattr(type(layer), "run"):
-        raise TypeError(
-            f"`layers` of StackedCell run one step at a time, got {name}, a layer over "
-            "sequences. Pass its cell, or use Stack."
-        )
-    if isinstance(layer, type) or not callable(layer):
-        raise TypeError(
-            "`layers` of StackedCell must be cells, modules and functions, got "
-            f"{layer!r}. Pass instances, such as LSTMCell(features)."
-        )
-    if has_feature_dims(layer) and not is_cell(layer):
-        raise TypeError(
-            f"`layers` of StackedCell: {name} has `num_feature_dims`, but it has no "
-            "`initialize_carry`. A cell in a stack needs both."
         )
 
 

@@ -425,14 +425,10 @@ class RNN(RecurrentLayer):
 
         In training with teacher forcing, some steps see targets in place of outputs:
 
-        >>> targets = jnp.zeros((2, 10, 3))
+        >>> rngs = {"teacher_forcing": jax.random.key(1)}
+        >>> forcing = {"targets": jnp.zeros((2, 10, 3)), "teacher_forcing_rate": 0.5}
         >>> carry, y = rnn.apply(
-        ...     params,
-        ...     x[:, -1],
-        ...     targets=targets,
-        ...     teacher_forcing_rate=0.5,
-        ...     rngs={"teacher_forcing": jax.random.key(1)},
-        ...     method="decode",
+        ...     params, x[:, -1], **forcing, rngs=rngs, method="decode"
         ... )
 
         To sample tokens, let the cell embed them, and let `feed` draw them:
@@ -442,14 +438,11 @@ class RNN(RecurrentLayer):
         ... )
         >>> rnn, start = rnncells.RNN(cell), jnp.array([0, 0])  # two rows
         >>> params = rnn.init(jax.random.key(0), start[:, None])
+        >>> def draw(logits, key):
+        ...     return jax.random.categorical(key, logits)
+        >>> feedback = {"feed": draw, "feed_key": jax.random.key(2)}
         >>> logits, tokens = rnn.apply(
-        ...     params,
-        ...     start,
-        ...     steps=10,
-        ...     feed=lambda logits, key: jax.random.categorical(key, logits),
-        ...     feed_key=jax.random.key(2),
-        ...     return_inputs=True,
-        ...     method="decode",
+        ...     params, start, 10, **feedback, return_inputs=True, method="decode"
         ... )
         >>> logits.shape, tokens.shape
         ((2, 10, 20), (2, 10))

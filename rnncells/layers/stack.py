@@ -70,12 +70,6 @@ class Stack(ComposedLayer):
         for layer in list(filter(_is_recurrent, layers))[1:]:
             check_depth("Stack", layer)
         for layer in layers:
-            is_layer = callable(layer) or _is_recurrent(layer)
-            if isinstance(layer, type) or not is_layer:
-                raise TypeError(
-                    "`layers` of Stack must be cells, layers and functions, got "
-                    f"{layer!r}. Pass instances, such as LSTMCell(features)."
-                )
             if self.skip_connections and not _is_recurrent(layer):
                 raise ValueError(
                     "`skip_connections` of Stack needs all `layers` to be recurrent, "
