@@ -84,12 +84,10 @@ class StepRequest:
 
     @property
     def cell(self) -> Any:
-        """The cell, a bound module."""
         return self.rnn.cell
 
     @property
     def cell_name(self) -> str:
-        """Name of the cell's class, for errors."""
         return type(self.rnn.cell).__name__
 
     @property
@@ -114,7 +112,6 @@ class StepRequest:
         )
 
     def option(self, name: str) -> Any:
-        """Returns the value of an option in `DEFAULTS`."""
         return self.options[name] if name in self.options else getattr(self.rnn, name)
 
     @cached_property
@@ -218,18 +215,24 @@ def _check_pure(
     rnn: nn.Module, variables: Mapping, carry: Carry, inputs: ArrayTree
 ) -> None:
     """Raises Obstacle if a step is not a pure function of arrays."""
-    name = type(rnn.cell).__name__
-    by_step = sorted(c for c in variables if is_per_step(rnn, c))
+    cell_name = type(rnn.cell).__name__
+    same = rnn.variable_broadcast, rnn.variable_carry
+    by_step = [
+        name
+        for name in sorted(variables)
+        if any(in_filter(f, name) for f in rnn.variable_axes)
+        and not any(in_filter(f, name) for f in same)
+    ]
     if by_step:
         raise Obstacle(
             f"needs collections that are the same at each step; `variable_axes` of RNN "
-            f"has {by_step} of {name}."
+            f"has {by_step} of {cell_name}."
         )
     if not all(isinstance(stream, str) for stream in rnn.rng_streams):
         raise Obstacle(f"needs the names of random streams; got {[*rnn.rng_streams]}.")
     if any(flax_internals.is_key(leaf) for leaf in jax.tree.leaves(dict(variables))):
         raise Obstacle(
-            f"needs variables that are numbers; {name} has random keys among them."
+            f"needs variables that are numbers; {cell_name} has random keys among them."
         )
     if has_mesh_types((variables, carry, inputs)):
         raise Obstacle(
@@ -238,23 +241,17 @@ def _check_pure(
         )
 
 
-def is_per_step(rnn: nn.Module, collection: str) -> bool:
-    """Says whether each step has its own values of a collection."""
-    filters = rnn.variable_broadcast, rnn.variable_carry
-    is_same = any(in_filter(f, collection) for f in filters)
-    return not is_same and any(in_filter(f, collection) for f in rnn.variable_axes)
-
-
 def changed(before: Mapping, after: Mapping) -> dict[str, Any]:
     """Returns the collections that have other arrays than before."""
 
-    def is_same(name: str) -> bool:
-        old, new = (jax.tree.leaves(tree.get(name, {})) for tree in (before, after))
-        return len(old) == len(new) and all(
-            a is b for a, b in zip(old, new, strict=True)
-        )
+    def arrays(tree: Any) -> list[int]:
+        return list(map(id, jax.tree.leaves(tree)))
 
-    return {name: tree for name, tree in after.items() if not is_same(name)}
+    return {
+        name: tree
+        for name, tree in after.items()
+        if arrays(tree) != arrays(before.get(name, {}))
+    }
 
 
 def _step_function(

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 from jax.extend.core import Primitive
@@ -33,8 +32,9 @@ def linear_map(
     out = jax.tree.structure(result)
 
     def flat(residuals: list[Array], cotangents: list[Array]) -> list[Array]:
-        full = jax.tree.unflatten(tree, residuals)
-        return jax.tree.leaves(transpose(full, jax.tree.unflatten(out, cotangents)))
+        operands = jax.tree.unflatten(tree, residuals)
+        d_results = jax.tree.unflatten(out, cotangents)
+        return jax.tree.leaves(transpose(operands, d_results))
 
     spec = _Spec(flat, len(leaves), tuple(jax.tree.leaves(result)))
     results = _map.bind(*leaves, *jax.tree.leaves(tangents), spec=spec)
@@ -98,9 +98,7 @@ def _batch(
     residual_axes, tangent_axes = spec.split(axes)
     # All tangents are mapped, so that all results and all cotangents are.
     tangents = [
-        jnp.broadcast_to(tangent, (size, *tangent.shape))
-        if axis is None
-        else jnp.moveaxis(tangent, axis, 0)
+        batching.bdim_at_front(tangent, axis, size)
         for tangent, axis in zip(tangents, tangent_axes, strict=True)
     ]
     in_axes = tuple(residual_axes), 0

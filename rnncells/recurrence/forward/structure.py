@@ -17,7 +17,7 @@ from jax import Array
 
 from rnncells.recurrence.jaxprs import bind, evaluate, is_variable, trace
 from rnncells.recurrence.primitives import CUSTOM, ELEMENTWISE, LINEAR, REDUCTIONS
-from rnncells.recurrence.pytrees import StructTree, is_inexact
+from rnncells.recurrence.pytrees import StructTree, is_inexact, structs
 
 
 def dependencies(function: Callable, *args: StructTree) -> list[Any]:
@@ -87,9 +87,7 @@ def _of_custom(equation: Any, operands: list[Any]) -> list[Array | None]:
     The derivative can pass where the function has none, as for a step function with a
     surrogate gradient. So the paths are those of cotangents, transposed.
     """
-    primals = [
-        jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars
-    ]
+    primals = structs([v.aval for v in equation.invars])
     diff = [k for k, primal in enumerate(primals) if is_inexact(primal)]
     d_results = [_ones(v.aval) for v in equation.outvars if is_inexact(v.aval)]
 
