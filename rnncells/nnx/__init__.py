@@ -20,10 +20,10 @@ except (AttributeError, ImportError) as error:
 from flax import linen as _linen
 
 from rnncells import public as _public
+from rnncells.nnx.converting import check_cell as check_cell
 from rnncells.nnx.converting import convert as convert
 from rnncells.nnx.from_linen import FromLinen as FromLinen
 from rnncells.nnx.from_linen import from_linen as from_linen
-from rnncells.nnx.testing import check_cell as check_cell
 from rnncells.nnx.to_linen import to_linen as to_linen
 
 # Classes to derive from, which are no cells or layers themselves.

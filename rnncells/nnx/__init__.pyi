@@ -1,9 +1,9 @@
 # Written by docs/generate.py.
 
+from rnncells.nnx.converting import check_cell as check_cell
 from rnncells.nnx.converting import convert as convert
 from rnncells.nnx.from_linen import FromLinen as FromLinen
 from rnncells.nnx.from_linen import from_linen as from_linen
-from rnncells.nnx.testing import check_cell as check_cell
 from rnncells.nnx.to_linen import to_linen as to_linen
 
 class Bidirectional(FromLinen): ...
