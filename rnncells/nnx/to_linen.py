@@ -11,6 +11,7 @@ import jax
 from chex import PRNGKey
 from flax import nnx, traverse_util
 
+from rnncells.cells.any_cell import feature_dims, has_attribute
 from rnncells.cells.carry import Carry
 from rnncells.cells.input_spec import InputSpec, input_structs
 from rnncells.nnx.parameters import PARAMS
@@ -128,10 +129,7 @@ class NNXCell(NNXLayer):
     @property
     def num_feature_axes(self) -> int:
         """Number of feature axes, the last axes of the input."""
-        cell = self.parts.merge(None)
-        if hasattr(cell, "num_feature_axes"):
-            return cell.num_feature_axes
-        return cell.num_feature_dims
+        return feature_dims(self.parts.merge(None))
 
     @nn.nowrap
     def initialize_carry(self, key: PRNGKey, sample_input: InputSpec) -> Carry:
@@ -208,8 +206,6 @@ def to_linen(
 
 
 def _is_cell(module: nnx.Module) -> bool:
-    has_axes = any(
-        hasattr(type(module), name) or name in vars(module)
-        for name in ("num_feature_axes", "num_feature_dims")
-    )
+    names = "num_feature_axes", "num_feature_dims"
+    has_axes = any(has_attribute(module, name) for name in names)
     return has_axes and hasattr(module, "initialize_carry")
