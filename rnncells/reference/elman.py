@@ -23,15 +23,7 @@ activation; Werbos, 1990, https://doi.org/10.1109/5.58337, for the derivatives.
 from jax import Array
 from jax.numpy import tanh
 
-from rnncells.reference.gates import (
-    Gates,
-    Params,
-    affine,
-    back,
-    check_step,
-    d_gates,
-    with_zeros,
-)
+from rnncells.reference.gates import Params, affine, back, check, d_gates, with_zeros
 
 
 def elman_step(params: Params, carry: Array, x: Array) -> tuple[Array, Array]:
@@ -40,7 +32,7 @@ def elman_step(params: Params, carry: Array, x: Array) -> tuple[Array, Array]:
     See `rnncells.reference`. `params` has the kernels `i`, with an optional bias, and
     `h`; the carry is h_{t-1}.
     """
-    check_step(params, carry, x, [""])
+    check(params, carry, x, [""])
     h = tanh(affine(params, "i", x) + affine(params, "h", carry))
     return h, h
 
@@ -53,12 +45,12 @@ def elman_step_vjp(
     d_h: Array | None = None,
     *,
     return_gates: bool = False,
-) -> tuple[Params, Array, Array] | tuple[Params, Array, Array, Gates]:
+) -> tuple[Params, Array, Array] | tuple[Params, Array, Array, dict[str, Array]]:
     """Returns the derivatives of `elman_step`; see `rnncells.reference`.
 
     `return_gates` adds δa_t by the name `a`.
     """
-    check_step(params, carry, x, [""])
+    check(params, carry, x, [""])
     h_before = carry
     h = tanh(affine(params, "i", x) + affine(params, "h", h_before))
     d_h_next, d_h = with_zeros(h_before, h_before, d_carry, d_h, "d_h")

@@ -9,8 +9,6 @@ from jax import Array
 
 # Parameters of a cell by the name of the gate: a kernel, and a bias if there is one.
 Params = dict[str, dict[str, Array]]
-# Derivatives with respect to the arguments of a cell's activation functions, by gate.
-Gates = dict[str, Array]
 
 
 def affine(params: Params, name: str, inputs: Array) -> Array:
@@ -64,7 +62,7 @@ def with_zeros(
     return [jnp.zeros_like(like) if d is None else d for d, like in pairs.values()]
 
 
-def check_step(
+def check(
     params: Params, carry: Any, x: Any, gates: Sequence[str], is_pair: bool = False
 ) -> None:
     """Raises ValueError unless the arguments of a step with these gates fit.

@@ -45,15 +45,7 @@ from jax import Array
 from jax.nn import sigmoid
 from jax.numpy import tanh
 
-from rnncells.reference.gates import (
-    Gates,
-    Params,
-    affine,
-    back,
-    check_step,
-    d_gates,
-    with_zeros,
-)
+from rnncells.reference.gates import Params, affine, back, check, d_gates, with_zeros
 
 
 def gru_step(
@@ -65,7 +57,7 @@ def gru_step(
     `hr hz hn` of states, each with an optional bias; the carry is h_{t-1}. With
     `reset_after`, the default, the reset gate acts after the recurrent product.
     """
-    check_step(params, carry, x, "rzn")
+    check(params, carry, x, "rzn")
     r, z, n = _gates(params, carry, x, reset_after)
     h = (1 - z) * n + z * carry
     return h, h
@@ -80,12 +72,12 @@ def gru_step_vjp(
     *,
     reset_after: bool = True,
     return_gates: bool = False,
-) -> tuple[Params, Array, Array] | tuple[Params, Array, Array, Gates]:
+) -> tuple[Params, Array, Array] | tuple[Params, Array, Array, dict[str, Array]]:
     """Returns the derivatives of `gru_step`; see `rnncells.reference`.
 
     `return_gates` adds δr_t, δz_t and δn_t by the names `r z n`.
     """
-    check_step(params, carry, x, "rzn")
+    check(params, carry, x, "rzn")
     h_before = carry
     r, z, n = _gates(params, h_before, x, reset_after)
     d_h_next, d_h = with_zeros(h_before, h_before, d_carry, d_h, "d_h")

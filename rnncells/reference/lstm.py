@@ -40,15 +40,7 @@ from jax import Array
 from jax.nn import sigmoid
 from jax.numpy import tanh
 
-from rnncells.reference.gates import (
-    Gates,
-    Params,
-    affine,
-    back,
-    check_step,
-    d_gates,
-    with_zeros,
-)
+from rnncells.reference.gates import Params, affine, back, check, d_gates, with_zeros
 
 State = tuple[Array, Array]
 
@@ -60,7 +52,7 @@ def lstm_step(params: Params, carry: State, x: Array) -> tuple[State, Array]:
     `hi hf hg ho` of states, each with an optional bias; the carry is (c_{t-1},
     h_{t-1}).
     """
-    check_step(params, carry, x, "ifgo", is_pair=True)
+    check(params, carry, x, "ifgo", is_pair=True)
     c_before, h_before = carry
     i, f, g, o = _gates(params, h_before, x)
     c = f * c_before + i * g
@@ -76,13 +68,13 @@ def lstm_step_vjp(
     d_h: Array | None = None,
     *,
     return_gates: bool = False,
-) -> tuple[Params, State, Array] | tuple[Params, State, Array, Gates]:
+) -> tuple[Params, State, Array] | tuple[Params, State, Array, dict[str, Array]]:
     """Returns the derivatives of `lstm_step`; see `rnncells.reference`.
 
     `d_carry` is (δc_t, δh_t). `return_gates` adds δi_t, δf_t, δg_t and δo_t by the
     names `i f g o`.
     """
-    check_step(params, carry, x, "ifgo", is_pair=True)
+    check(params, carry, x, "ifgo", is_pair=True)
     c_before, h_before = carry
     i, f, g, o = _gates(params, h_before, x)
     c = f * c_before + i * g

@@ -51,7 +51,6 @@ from jax import Array
 from jax.nn import sigmoid as f
 
 from rnncells.reference.gates import (
-    Gates,
     Params,
     affine,
     back,
@@ -93,7 +92,7 @@ def lstm1997_step_vjp(
     *,
     truncate_gradient: bool = True,
     return_gates: bool = False,
-) -> tuple[Params, State, Array] | tuple[Params, State, Array, Gates]:
+) -> tuple[Params, State, Array] | tuple[Params, State, Array, dict[str, Array]]:
     """Returns the derivatives of `lstm1997_step`; see `rnncells.reference`.
 
     `d_carry` is (δs_t, δy_t). With `truncate_gradient`, the default, the gradient is
