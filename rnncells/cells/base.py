@@ -23,17 +23,9 @@ from jax import Array
 
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_array, check_count, check_key, check_names
+from rnncells.cells import checks
 from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import Carry, ShapeTree, carry_dtype, cast_like, dtype_of
-from rnncells.cells.checks import (
-    check_carry_arguments,
-    check_carry_shape,
-    check_carry_shapes,
-    check_cell_fields,
-    check_not_states,
-    check_set_up,
-    check_stepped,
-)
 from rnncells.cells.input_spec import InputSpec, input_structs, is_shape
 from rnncells.cells.parameters import DenseParams, check_by_gate, of_gate
 from rnncells.flax_internals import clone_in_scope, copy_bound, run_setup
@@ -93,7 +85,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         super().__init_subclass__(**options)
 
     def __post_init__(self) -> None:
-        check_cell_fields(self)
+        checks.check_cell_fields(self)
         super().__post_init__()
 
     @property
@@ -177,7 +169,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         self._check_carry(carry, inputs)
         cell = self._with_inferred_width(carry)
         result = cell.recur(carry, cell.project(inputs))
-        new_carry, output = check_stepped(type(self).__name__, result, carry)
+        new_carry, output = checks.check_stepped(type(self).__name__, result, carry)
         return cast_like(new_carry, carry), output
 
     @nn.nowrap
@@ -199,7 +191,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         fields: dict[str, Any] = {
             k: v._with_deterministic(deterministic) for k, v in inner.items()
         }
-        check_set_up(self, deterministic)
+        checks.check_set_up(self, deterministic)
         if hasattr(type(self), "deterministic"):
             fields["deterministic"] = deterministic
         return copy_bound(self, **fields) if fields else self
@@ -241,7 +233,7 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
           TypeError: the method is called on the class or with the arguments of Flax
             0.6.11, without a sample, or with a key that is no random key.
         """
-        check_carry_arguments(self, old_args, old_kwargs)
+        checks.check_carry_arguments(self, old_args, old_kwargs)
         for random_key in (key, rng):
             check_key(random_key)
         if key is not None and rng is not None:
@@ -297,7 +289,9 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
                 )
             return jax.ShapeDtypeStruct(batch + tuple(leaf), dtype)
 
-        shape = check_carry_shape(type(self).__name__, self.carry_shape(features))
+        shape = checks.check_carry_shape(
+            type(self).__name__, self.carry_shape(features)
+        )
         return jax.tree.map(struct, shape, is_leaf=is_shape)
 
     @nn.nowrap
@@ -305,14 +299,14 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
         """Raises an error unless the carry fits the inputs and `features`."""
         if type(self).carry_shape is RNNCellBase.carry_shape:
             return
-        check_not_states(type(self).__name__, carry)
+        checks.check_not_states(type(self).__name__, carry)
         batch, features = split_shape(self, jax.tree.leaves(inputs)[0].shape)
         carry_shape = self.carry_shape(features)
         shapes: list[Any]
         shapes, structure = jax.tree.flatten(carry_shape, is_leaf=is_shape)
         sizes = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
         expected = jax.tree.unflatten(structure, sizes)
-        check_carry_shapes(self, carry, expected, inputs)
+        checks.check_carry_shapes(self, carry, expected, inputs)
         for leaf, shape in zip(jax.tree.leaves(carry), shapes, strict=True):
             dtype = dtype_of(leaf)
             is_number = is_shape(shape) or jnp.issubdtype(shape.dtype, jnp.inexact)

@@ -9,19 +9,7 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import check_list
-from rnncells.cells.any_cell import (
-    apply_step,
-    declared_streams,
-    deterministic_option,
-    feature_dims,
-    has_attribute,
-    has_feature_dims,
-    initialize_carry,
-    is_cell,
-    split_shape,
-    warn_shared_layers,
-    without_dropout,
-)
+from rnncells.cells import any_cell
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_not_states
@@ -99,15 +87,17 @@ class StackedCell(RNNCellBase):
     def features(self) -> int | None:
         """`features` of the last layer that has this attribute, None without one."""
         layers = reversed(self.layers)
-        with_features = (layer for layer in layers if has_attribute(layer, "features"))
+        with_features = (
+            layer for layer in layers if any_cell.has_attribute(layer, "features")
+        )
         return getattr(next(with_features, None), "features", None)
 
     @property
     def num_feature_dims(self) -> int:
         if self.input_dims is not None:
             return self.input_dims
-        cells: Any = filter(is_cell, self.layers)
-        first_dims = feature_dims(next(cells))
+        cells: Any = filter(any_cell.is_cell, self.layers)
+        first_dims = any_cell.feature_dims(next(cells))
         return first_dims - isinstance(self.layers[0], nn.Embed)
 
     @property
@@ -128,8 +118,8 @@ class StackedCell(RNNCellBase):
         """Applies the first cell and the layers after it."""
         old, new, outputs = iter(carry), [], projected
         for layer in self.layers[self._first_cell() :]:
-            if is_cell(layer):
-                state, outputs = apply_step(
+            if any_cell.is_cell(layer):
+                state, outputs = any_cell.apply_step(
                     layer, next(old), outputs, self.deterministic
                 )
                 new.append(state)
@@ -145,7 +135,9 @@ class StackedCell(RNNCellBase):
     def _step(self, carry: Carry, inputs: ArrayTree) -> tuple[Carry, ArrayTree]:
         # The cells check and cast their own carries.
         self._check_carry(carry, inputs)
-        warn_shared_layers("StackedCell", filter(is_cell, self.layers))
+        any_cell.warn_shared_layers(
+            "StackedCell", filter(any_cell.is_cell, self.layers)
+        )
         return self.recur(carry, self.project(inputs))
 
     @nn.nowrap
@@ -156,7 +148,7 @@ class StackedCell(RNNCellBase):
     @nn.nowrap
     def _check_carry(self, carry: Carry, inputs: ArrayTree) -> None:
         check_not_states("StackedCell", carry)
-        count = sum(map(is_cell, self.layers))
+        count = sum(map(any_cell.is_cell, self.layers))
         if not isinstance(carry, tuple) or len(carry) != count:
             raise ValueError(
                 "`carry` of StackedCell must be a tuple with one carry for each of the "
@@ -167,27 +159,29 @@ class StackedCell(RNNCellBase):
     @nn.nowrap
     def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         run_setup(self)
-        cells = list(filter(is_cell, self.layers))
+        cells = list(filter(any_cell.is_cell, self.layers))
         keys = [None] * len(cells)
         if key is not None:
             keys = jax.random.split(key, len(cells))
-        return tuple(map(initialize_carry, cells, keys, self._samples(sample)))
+        return tuple(map(any_cell.initialize_carry, cells, keys, self._samples(sample)))
 
     @nn.nowrap
     def _samples(self, sample: StructTree) -> list[StructTree]:
         """Returns one step of input of each cell, as shapes and dtypes."""
         samples = []
-        batch, _ = split_shape(self, jax.tree.leaves(sample)[0].shape)
+        batch, _ = any_cell.split_shape(self, jax.tree.leaves(sample)[0].shape)
 
         def record(stacked: nn.Module, outputs: ArrayTree) -> ArrayTree:
             for layer in stacked.layers:
-                if is_cell(layer):
+                if any_cell.is_cell(layer):
                     samples.append(structs(outputs))
                     _check_batch(layer, outputs, batch)
-                    carry = initialize_carry(layer, None, samples[-1])
-                    _, outputs = apply_step(layer, carry, outputs, deterministic=True)
+                    carry = any_cell.initialize_carry(layer, None, samples[-1])
+                    _, outputs = any_cell.apply_step(
+                        layer, carry, outputs, deterministic=True
+                    )
                 else:
-                    outputs = layer(outputs, **without_dropout(layer))
+                    outputs = layer(outputs, **any_cell.without_dropout(layer))
             return outputs
 
         init = nn.init(record, self.clone(parent=None))
@@ -197,11 +191,11 @@ class StackedCell(RNNCellBase):
 
     @nn.nowrap
     def _first_cell(self) -> int:
-        return next(k for k, layer in enumerate(self.layers) if is_cell(layer))
+        return next(k for k, layer in enumerate(self.layers) if any_cell.is_cell(layer))
 
     @nn.nowrap
     def _applied(self, layer: Callable, inputs: ArrayTree) -> ArrayTree:
-        return layer(inputs, **deterministic_option(layer, self.deterministic))
+        return layer(inputs, **any_cell.deterministic_option(layer, self.deterministic))
 
 
 def _check_layers(layers: Any) -> None:
@@ -214,12 +208,12 @@ def _check_layers(layers: Any) -> None:
                 f"`layers` of StackedCell run one step at a time, got {name}, a layer "
                 "over sequences. Pass its cell, or use Stack."
             )
-        if has_feature_dims(layer) and not is_cell(layer):
+        if any_cell.has_feature_dims(layer) and not any_cell.is_cell(layer):
             raise TypeError(
                 f"`layers` of StackedCell: {name} has `num_feature_dims`, but it has "
                 "no `initialize_carry`. A cell in a stack needs both."
             )
-    if not any(map(is_cell, layers)):
+    if not any(map(any_cell.is_cell, layers)):
         names = ", ".join(type(layer).__name__ for layer in layers)
         raise ValueError(
             f"`layers` of StackedCell must have at least one cell, got only {names}. "
@@ -231,7 +225,7 @@ def _layer_streams(layer: Any) -> dict[str, bool]:
     """Returns the random streams of a layer, and whether time splits them."""
     if isinstance(layer, nn.Dropout):
         return {layer.rng_collection: True}
-    return declared_streams(layer)
+    return any_cell.declared_streams(layer)
 
 
 def _check_streams(layers: Sequence[Any]) -> None:
@@ -254,7 +248,7 @@ def _check_streams(layers: Sequence[Any]) -> None:
 def _check_batch(cell: nn.Module, inputs: ArrayTree, batch: tuple) -> None:
     """Raises ValueError unless the inputs of a cell have the given batch axes."""
     shape = jax.tree.leaves(inputs)[0].shape
-    batch_axes, _ = split_shape(cell, shape)
+    batch_axes, _ = any_cell.split_shape(cell, shape)
     if batch_axes != batch:
         raise ValueError(
             f"`layers` of StackedCell must keep the batch axes {batch}, but "

@@ -12,17 +12,9 @@ from chex import ArrayTree, PRNGKey
 from jax import Array
 
 from rnncells._checks import check_choice
-from rnncells.cells.any_cell import (
-    deterministic_option,
-    takes_any_keyword,
-    without_dropout,
-)
+from rnncells.cells import any_cell
 from rnncells.cells.carry import Carry
-from rnncells.layers.checks import (
-    check_call,
-    check_inputs,
-    resolve_flags,
-)
+from rnncells.layers import checks
 from rnncells.layers.padding import Padding, check_one_step, infer_padding, step_padding
 from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.layers.states import LSTMStates
@@ -92,9 +84,11 @@ class ComposedLayer(RecurrentLayer):
           ValueError: there is not one carry for each recurrent layer; or a layer needs
             lengths, mask or resets, but one before it has changed the time axis.
         """
-        check_call(self, deterministic)
-        check_inputs(inputs)
-        flags = resolve_flags(self, return_carry=return_carry, time_major=time_major)
+        checks.check_call(self, deterministic)
+        checks.check_inputs(inputs)
+        flags = checks.resolve_flags(
+            self, return_carry=return_carry, time_major=time_major
+        )
         if padded_outputs is not None:
             check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
         count = len(self._recurrent())
@@ -137,8 +131,8 @@ class ComposedLayer(RecurrentLayer):
         Raises:
           ValueError: a layer has no `step` or runs in reverse, or carries do not fit.
         """
-        check_call(self, deterministic)
-        check_inputs(inputs)
+        checks.check_call(self, deterministic)
+        checks.check_inputs(inputs)
         carries = self._carry_list("carries", carries)
         arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
         arguments = {name: v for name, v in arguments.items() if v is not None}
@@ -190,7 +184,7 @@ class ComposedLayer(RecurrentLayer):
                 return _run_layer(type(composed).__name__, layer, inputs, arguments)
 
             def apply(layer: Callable, inputs: ArrayTree) -> ArrayTree:
-                return layer(inputs, **without_dropout(layer))
+                return layer(inputs, **any_cell.without_dropout(layer))
 
             return composed._apply_layers(run, x, apply)
 
@@ -227,7 +221,7 @@ def _apply(
     inputs: ArrayTree,
 ) -> ArrayTree:
     """Applies a layer or function that is not recurrent."""
-    options: dict[str, Any] = deterministic_option(layer, deterministic)
+    options: dict[str, Any] = any_cell.deterministic_option(layer, deterministic)
     if padding.valid is None:
         return layer(inputs, **options)
 
@@ -252,7 +246,7 @@ def _run_layer(
             )
         return layer(inputs, **options, return_carry=True)
     parameters = inspect.signature(layer.run).parameters
-    if "deterministic" not in parameters and not takes_any_keyword(layer.run):
+    if "deterministic" not in parameters and not any_cell.takes_any_keyword(layer.run):
         options.pop("deterministic", None)
     result = layer.run(inputs, **options)
     if not isinstance(result, tuple) or len(result) != 2:

@@ -20,24 +20,13 @@ from rnncells._checks import (
     check_rng,
 )
 from rnncells._user_warning import warn
-from rnncells.cells.any_cell import (
-    declared_streams,
-    feature_dims,
-    initialize_carry,
-)
+from rnncells.cells import any_cell
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, describe
 from rnncells.cells.input_spec import input_structs
 from rnncells.gradients import Bptt, Gradient, check_gradient
+from rnncells.layers import checks
 from rnncells.layers.bidirectional import Bidirectional
-from rnncells.layers.checks import (
-    check_call,
-    check_depth,
-    check_inputs,
-    check_layout,
-    resolve_flags,
-    warn_sequence_input,
-)
 from rnncells.layers.in_sequential import check_not_in_sequential
 from rnncells.layers.rnn import RNN, Implementation
 from rnncells.layers.sequence_layer import RecurrentLayer
@@ -126,7 +115,7 @@ class MultiLayerRNN(RecurrentLayer):
         check_gradient(name, self.gradient)
         check_options(self)
         if self.num_layers > 1:
-            check_depth(name, self)
+            checks.check_depth(name, self)
         super().__post_init__()
 
     @nn.nowrap
@@ -153,7 +142,7 @@ class MultiLayerRNN(RecurrentLayer):
     def rng_streams(self) -> dict[str, bool]:
         """Random streams of dropout and of the cells, as cells declare them."""
         streams = {"dropout": False} if self.dropout else {}
-        return {**streams, **declared_streams(self.cell())}
+        return {**streams, **any_cell.declared_streams(self.cell())}
 
     def setup(self) -> None:
         """Creates the cells of all layers, and the learned states."""
@@ -181,7 +170,7 @@ class MultiLayerRNN(RecurrentLayer):
     def _learned(self) -> tuple[Array, ...]:
         """Returns the learned states, `(layers * directions, features)` each."""
         name, zeros = type(self).__name__, nn.initializers.zeros
-        if feature_dims(self._cell()) != 1:
+        if any_cell.feature_dims(self._cell()) != 1:
             raise ValueError(
                 f"`learn_states` of {name} needs a cell with one feature axis, got "
                 f"{type(self._cell()).__name__}."
@@ -201,7 +190,7 @@ class MultiLayerRNN(RecurrentLayer):
     @nn.nowrap
     def _structs(self, sample: StructTree) -> States:
         """Returns shapes and dtypes of the states for one step of input."""
-        init = partial(initialize_carry, self._cell(), None)
+        init = partial(any_cell.initialize_carry, self._cell(), None)
         count = self.num_layers * self.directions
 
         def stacked_struct(leaf: Any) -> jax.ShapeDtypeStruct:
@@ -262,23 +251,23 @@ class MultiLayerRNN(RecurrentLayer):
             `deterministic`.
           TypeError: the states have another dtype; lengths are not integers.
         """
-        check_call(self, deterministic)
+        checks.check_call(self, deterministic)
         if type(self).__call__ is MultiLayerRNN.__call__:  # which returns a tuple
             check_not_in_sequential(self)
-        check_inputs(inputs)
+        checks.check_inputs(inputs)
         check_one_array(type(self).__name__, "(inputs, states)", inputs)
         if self.dropout and self.num_layers == 1:
             warn(
                 f"`dropout` of {type(self).__name__} is applied between layers, so it "
                 "has no effect with `num_layers=1`."
             )
-        flags = resolve_flags(
+        flags = checks.resolve_flags(
             self, time_major=time_major, return_all_states=return_all_states
         )
         if deterministic is None:
             deterministic = self.deterministic
         inputs = jnp.asarray(inputs)
-        sizes = check_layout(inputs, feature_dims(self._cell()))
+        sizes = checks.check_layout(inputs, any_cell.feature_dims(self._cell()))
         axis = 0 if flags["time_major"] else len(sizes) - 1
         x_t = structs(inputs, drop_axis=axis)
         carries = self._carries(states, x_t, init_key)
@@ -340,8 +329,8 @@ class MultiLayerRNN(RecurrentLayer):
         Raises:
           ValueError: the layer is bidirectional, or the states do not fit.
         """
-        check_call(self, deterministic)
-        check_inputs(inputs)
+        checks.check_call(self, deterministic)
+        checks.check_inputs(inputs)
         check_one_array(f"{type(self).__name__}.step", "(states, inputs)", inputs)
         if self.bidirectional:
             raise ValueError(
@@ -354,7 +343,9 @@ class MultiLayerRNN(RecurrentLayer):
         output = jnp.asarray(inputs)
         x_t = structs(output)
         if states is None:
-            warn_sequence_input(x_t.shape[: -feature_dims(self._cell())])
+            checks.warn_sequence_input(
+                x_t.shape[: -any_cell.feature_dims(self._cell())]
+            )
         arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
         reset_carries = [None] * self.num_layers
         if resets is not None:

@@ -14,28 +14,11 @@ from flax.typing import InOutScanAxis
 from jax import Array
 
 from rnncells._checks import check_choice, check_fields
-from rnncells.cells.any_cell import (
-    apply_step,
-    declared_streams,
-    feature_dims,
-    initialize_carry,
-    split_shape,
-)
+from rnncells.cells import any_cell
 from rnncells.cells.carry import Carry, cast_like, strongly_typed
 from rnncells.cells.checks import check_not_states
 from rnncells.gradients import Bptt, Gradient, check_gradient
-from rnncells.layers.checks import (
-    check_call,
-    check_cell_instance,
-    check_inputs,
-    check_layout,
-    check_reset_carry,
-    check_sequences,
-    check_steps,
-    resolve_flags,
-    warn_narrow_carry,
-    warn_sequence_input,
-)
+from rnncells.layers import checks
 from rnncells.layers.decoding import check_feedback, decode
 from rnncells.layers.learned_carry import LearnedCarry
 from rnncells.layers.sequence_layer import RecurrentLayer
@@ -198,7 +181,7 @@ class RNN(RecurrentLayer):
     }
 
     def __post_init__(self) -> None:
-        check_cell_instance("RNN", self.cell)
+        checks.check_cell_instance("RNN", self.cell)
         check_fields(self)
         _check_implementation(self.implementation)
         for name in ("variable_axes", "split_rngs"):
@@ -268,8 +251,8 @@ class RNN(RecurrentLayer):
           ValueError: a shape does not fit, or a known length is out of range.
           TypeError: `seq_lengths` are not integers, or a mask is not boolean.
         """
-        check_call(self, deterministic)
-        flags = resolve_flags(
+        checks.check_call(self, deterministic)
+        flags = checks.resolve_flags(
             self,
             return_carry=return_carry,
             time_major=time_major,
@@ -283,7 +266,7 @@ class RNN(RecurrentLayer):
             padded_outputs = self.padded_outputs
         check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
         inputs = self._arrays(inputs)
-        axis, seq_lengths, mask, resets = check_sequences(
+        axis, seq_lengths, mask, resets = checks.check_sequences(
             inputs,
             self._feature_dims(),
             flags["time_major"],
@@ -291,7 +274,7 @@ class RNN(RecurrentLayer):
             mask=mask,
             resets=resets,
         )
-        sizes = check_layout(inputs, self._feature_dims())
+        sizes = checks.check_layout(inputs, self._feature_dims())
         carry, reset_carry = self._carries(
             inputs, axis, initial_carry, init_key, resets, reset_carry
         )
@@ -367,15 +350,15 @@ class RNN(RecurrentLayer):
           ValueError: the layer has `reverse=True`, a shape does not fit, or there is a
             `mask`, but `padded_outputs` is `'hold'`, which needs the last output.
         """
-        check_call(self, deterministic)
+        checks.check_call(self, deterministic)
         self._check_step(mask)
         inputs = self._arrays(inputs)
         sequence = jax.tree.map(lambda leaf: leaf[None], inputs)
-        sizes = check_layout(sequence, self._feature_dims())
+        sizes = checks.check_layout(sequence, self._feature_dims())
         if carry is None:
-            warn_sequence_input(sizes[1:])
-        mask = check_steps("mask", mask, sizes[1:], "batch axes")
-        resets = check_steps("resets", resets, sizes[1:], "batch axes")
+            checks.warn_sequence_input(sizes[1:])
+        mask = checks.check_steps("mask", mask, sizes[1:], "batch axes")
+        resets = checks.check_steps("resets", resets, sizes[1:], "batch axes")
         carry, reset_carry = self._carries(
             inputs, None, carry, init_key, resets, reset_carry
         )
@@ -485,7 +468,7 @@ class RNN(RecurrentLayer):
           TypeError: neither `steps` nor `targets` is given; `feed` is no function.
           InvalidRngError: the random stream is missing.
         """
-        check_call(self, deterministic)
+        checks.check_call(self, deterministic)
         if self.reverse:
             raise ValueError("`decode` of RNN needs `reverse=False`, got True.")
         if self.gradient != Bptt():
@@ -494,7 +477,7 @@ class RNN(RecurrentLayer):
                 f"{table.shown({'gradient': self.gradient})}. Decode with RNN(cell) "
                 "and the same parameters."
             )
-        flags = resolve_flags(
+        flags = checks.resolve_flags(
             self,
             return_carry=return_carry,
             return_all_carries=return_all_carries,
@@ -503,7 +486,7 @@ class RNN(RecurrentLayer):
         )
         first = self._arrays(first_input)
         sequence = jax.tree.map(lambda leaf: leaf[None], first)
-        batch = check_layout(sequence, self._feature_dims())[1:]
+        batch = checks.check_layout(sequence, self._feature_dims())[1:]
         axis = 0 if flags["time_major"] else len(batch)
         targets = None if targets is None else jax.tree.map(jnp.asarray, targets)
         feedback = check_feedback(
@@ -532,7 +515,10 @@ class RNN(RecurrentLayer):
     def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:
         """The random streams that the cell declares, and those in `split_rngs`."""
         # Parameters have no time axis, also where `split_rngs` lacks their stream.
-        streams: dict[Any, bool] = {"params": False, **declared_streams(self.cell)}
+        streams: dict[Any, bool] = {
+            "params": False,
+            **any_cell.declared_streams(self.cell),
+        }
         return streams | dict(self.split_rngs)
 
     @nn.nowrap
@@ -557,17 +543,19 @@ class RNN(RecurrentLayer):
 
     @nn.nowrap
     def _feature_dims(self) -> int:
-        return feature_dims(self.cell)
+        return any_cell.feature_dims(self.cell)
 
     @nn.nowrap
     def _step(self, deterministic: bool | None) -> Callable:
         """Returns the step of the cell, `(cell, carry, inputs) -> (carry, output)`."""
-        return self.gradient.of_step(partial(apply_step, deterministic=deterministic))
+        return self.gradient.of_step(
+            partial(any_cell.apply_step, deterministic=deterministic)
+        )
 
     @nn.nowrap
     def _arrays(self, inputs: ArrayTree) -> ArrayTree:
         """Returns inputs as arrays; weakly typed ones get the dtype of the params."""
-        check_inputs(inputs)
+        checks.check_inputs(inputs)
         inputs = jax.tree.map(jnp.asarray, inputs)
         if self.is_initializing():
             return inputs
@@ -611,13 +599,13 @@ class RNN(RecurrentLayer):
         carry = cell_carry if initial_carry is None else initial_carry
         carry = jax.tree.map(strongly_typed, carry)
         if initial_carry is not None:
-            warn_narrow_carry(self.cell, carry, sample)
+            checks.warn_narrow_carry(self.cell, carry, sample)
         if reset_carry is None:
             reset_carry = cell_carry
         else:
-            check_reset_carry(reset_carry, carry, resets is not None)
+            checks.check_reset_carry(reset_carry, carry, resets is not None)
         reset_carry = None if resets is None else cast_like(reset_carry, carry)
-        batch, _ = split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
+        batch, _ = any_cell.split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
         first = jax.tree.leaves(inputs)[0]
         return sharded_as_batch((carry, reset_carry), first, len(batch), axis)
 
@@ -625,13 +613,13 @@ class RNN(RecurrentLayer):
     def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         """Returns the initial carry of the cell, or the learned one."""
         if not self.learn_initial_carry:
-            return initialize_carry(self.cell, key, sample)
-        batch, _ = split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
+            return any_cell.initialize_carry(self.cell, key, sample)
+        batch, _ = any_cell.split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
         row = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(batch) :], leaf.dtype),
             sample,
         )
-        learned = self.initial_carry(initialize_carry(self.cell, key, row))
+        learned = self.initial_carry(any_cell.initialize_carry(self.cell, key, row))
         return jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, batch + jnp.shape(leaf)), learned
         )
