@@ -163,10 +163,10 @@ class Truncated1997(Bptt):
 class ForwardGradient(Gradient):
     """Base of the methods that carry an influence forward in time.
 
-    The influence of the parameters on the carry of a row is a part of the state, beside
-    the carry, so memory does not depend on time: the forward pass saves nothing, and
-    the gradient runs the sequence once more from its first step. Lengths, masks and
-    resets are respected.
+    The influence of the parameters on the carry of a row is a part of the state, so
+    memory does not depend on time: the forward pass saves nothing, and the gradient
+    runs the sequence once more from its first step. Lengths, masks and resets are
+    respected.
 
     The gradient is that of the parameters of one layer and of its initial carry. The
     gradient of an input is only that of the outputs of its own step, so parameters

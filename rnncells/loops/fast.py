@@ -24,7 +24,7 @@ class FastLoop(Loop):
     }
 
     def check(self, request: StepRequest) -> None:
-        request.split_step
+        _ = request.split_step  # raises Obstacle
 
     def run(self, request: StepRequest) -> tuple[tuple, tuple]:
         _, consts, xs, _ = request.function

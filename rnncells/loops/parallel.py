@@ -157,7 +157,7 @@ def _matrix_steps(
         reset_state=None if xs.reset is None else to_state(request.reset_carry),
     )
     outputs = jax.vmap(partial(apply, _read_output))(*chunk.reads(), projected)
-    history, last = None, chunk.last()
+    history, last = None, chunk.state_after()
     if request.body.keep_all:
         history = jax.vmap(to_carry)(chunk.states())
     if xs.final is not None:

@@ -4,10 +4,9 @@ A cell multiplies by the kernels of its gates side by side and splits the result
 
     i, f, g, o = jnp.split(h @ jnp.concatenate([ki, kf, kg, ko], -1) + z, 4, -1)
 
-This is one product of the right size for one device. But if features are sharded over
-devices, a device holds a part of each kernel, and needs a part of each gate. The
-concatenation and the split then move data between devices, the split at every step.
-The same step with the gates apart moves nothing but `h`:
+If features are sharded over devices, a device holds a part of each kernel, and needs a
+part of each gate. The concatenation and the split then move data between devices, the
+split at every step. The same step with the gates apart moves nothing but `h`:
 
     i, f, g, o = h @ ki + zi, h @ kf + zf, h @ kg + zg, h @ ko + zo
 

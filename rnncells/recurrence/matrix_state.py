@@ -17,7 +17,7 @@ The second line is a triangular system for all u_t (Yang et al., 2024).
 """
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -245,7 +245,8 @@ class MatrixChunk:
             m = None if m is None else jnp.where(is_updated, m, changed[1])
         is_nan = self._after_nonfinite | ~self._can_read
         reads = jnp.where(is_nan[..., None], jnp.nan, reads)
-        return jnp.moveaxis(reads, -2, 0), None if m is None else _time_first(m)
+        m = None if m is None else jnp.moveaxis(m, -1, 0)
+        return jnp.moveaxis(reads, -2, 0), m
 
     def _read(self, q: Array) -> Array:
         """Returns S_t q_t of the states after all steps."""
@@ -273,23 +274,18 @@ class MatrixChunk:
         weighted = W[..., None] * self.u[..., None, :, :]
         S = S + jnp.einsum("...tjv,...jk->...tvk", weighted, self.k)
         S = jnp.where(self._after_nonfinite[..., None, None], jnp.nan, S)
-        m = None if self.m is None else _time_first(self.m)
+        m = None if self.m is None else jnp.moveaxis(self.m, -1, 0)
         return MatrixState(jnp.moveaxis(S, -3, 0), m)
 
-    def last(self) -> MatrixState:
-        """Returns the state after the last step."""
-        return self._select_state(partial(jax.lax.index_in_dim, index=-1))
-
-    def state_after(self, index: Array) -> MatrixState:
-        """Returns the state after the step `index`, `(*batch,)`, of each row."""
+    def state_after(self, index: Array | None = None) -> MatrixState:
+        """Returns each row's state after a step, `(*batch,)`; default: the last one."""
 
         def select(leaf: Array, axis: int) -> Array:
+            if index is None:
+                return jax.lax.index_in_dim(leaf, -1, axis)
             place = masks.expand_right(index, leaf.ndim)
             return jnp.take_along_axis(leaf, place, axis)
 
-        return self._select_state(select)
-
-    def _select_state(self, select: Callable) -> MatrixState:
         w, W = self._decay
         before = self._state.S
         if self._sequence is not None:
@@ -301,10 +297,6 @@ class MatrixChunk:
         is_nan = select(self._after_nonfinite, axis=-1)[..., None]
         m = None if self.m is None else select(self.m, axis=-1)[..., 0]
         return MatrixState(jnp.where(is_nan, jnp.nan, S), m)
-
-
-def _time_first(gate: Array) -> Array:
-    return jnp.moveaxis(gate, -1, 0)
 
 
 def _is_below_infinity(gate: Array) -> Array:

@@ -15,10 +15,8 @@ i steps are exact, but for rounding, which large products of A amplify.
 
 With the whole Jacobian, d is the error of the guess to first order. A small residual r
 bounds no error: where small differences grow, so does what r leaves out, and so does
-the rounding of the steps.
-
-The derivatives of the solution are those of the recurrence: tangents and cotangents
-follow a linear recurrence with the whole Jacobians, which is a scan, too.
+the rounding of the steps. Tangents and cotangents follow a linear recurrence with the
+whole Jacobians.
 """
 
 from dataclasses import dataclass

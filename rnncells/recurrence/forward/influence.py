@@ -10,20 +10,17 @@ For one row, with the carry s_t of n real numbers and parameters θ (Williams an
 
 The initial carry is one more parameter, with J_0 = 1 and no immediate influence.
 
-Where entries of D and L are zero is found from the jaxpr of the step. So the entries of
-J that can be other than zero are known. A column of J, the influence of one parameter,
-keeps only these: one number for an element-wise recurrence. `steps` keeps fewer, those
-reached in so many steps (SnAp-n, Menick et al., 2021).
+The jaxpr of the step says which entries of D and L are zero, and so which entries of J
+can be other than zero. A column of J, the influence of one parameter, keeps only these,
+or fewer: those reached in some `steps` (SnAp-n, Menick et al., 2021).
 
-With blocks of time (Schmidhuber, 1992, "A fixed size storage O(n³) time complexity
-learning algorithm for fully recurrent continually running networks"), memory is that of
-one block. For a block from s to s', with J the influence before it::
+For a block of time from s to s', with J the influence before it (Schmidhuber, 1992, "A
+fixed size storage O(n³) time complexity learning algorithm")::
 
     dE/dθ = ∂E/∂θ + (∂E/∂s) J          by one backward pass through the block
     J' = ∂s'/∂θ + (∂s'/∂s) J           by n backward passes
 
-Derivatives are taken by VJPs. Rows of D (or L) that have no column in common are taken
-in one VJP; they have the same color.
+Rows of D (or L) that have no column in common have one color, and are taken in one VJP.
 """
 
 from collections.abc import Callable
