@@ -38,23 +38,14 @@ OUTCOMES = {0: "survived", 1: "caught", 2: "caught at import"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault.
-
-    Attributes:
-      kind: what sort of fault.
-      at: `file.py:Class.function`; a file alone for what is outside of functions.
-      old: text that stands once there.
-      new: what takes its place.
-      fault: what is wrong then.
-      reason: why the tests do not find it; empty if they do.
-    """
+    """One fault."""
 
     kind: str
-    at: str
-    old: str
+    at: str  # `file.py:Class.function`; a file alone for what is outside of functions
+    old: str  # text that stands once there
     new: str
-    fault: str
-    reason: str = ""
+    fault: str  # what is wrong with the new text
+    reason: str = ""  # why the tests do not find it
 
     @property
     def key(self) -> str:

@@ -108,22 +108,14 @@ KINDS = {
 
 
 class GeneratedCell(rnncells.RNNCellBase):
-    """A step is a list of operations on the results of earlier ones.
-
-    Attributes:
-      dtypes: of the floating parts of the carry.
-      counts: whether the carry has an integer, too.
-      operations: of `recur`, in order: a kind, a name, and numbers of earlier results.
-      carried: numbers of the results that become the carry.
-      returned: numbers of the results that become the output.
-    """
+    """A step is a list of operations on the results of earlier ones."""
 
     features: int = FEATURES
-    dtypes: tuple[str, ...] = ("float64",)
-    counts: bool = False
-    operations: tuple[tuple, ...] = ()
-    carried: tuple[int, ...] = ()
-    returned: tuple[int, ...] = ()
+    dtypes: tuple[str, ...] = ("float64",)  # of the floating parts of the carry
+    counts: bool = False  # whether the carry has an integer, too
+    operations: tuple[tuple, ...] = ()  # each a kind, a name, numbers of operands
+    carried: tuple[int, ...] = ()  # numbers of the results that become the carry
+    returned: tuple[int, ...] = ()  # numbers of the results that become the output
     param_dtype: Any = jnp.float64
     num_feature_dims = 1
 

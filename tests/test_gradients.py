@@ -47,11 +47,7 @@ Dense = partial(nn.Dense, kernel_init=ONES)
 
 
 class Problem:
-    """A loss of a layer with lengths, a mask, resets and an initial carry.
-
-    Attributes:
-      params: random parameters, and an initial carry.
-    """
+    """A loss of a layer with lengths, a mask, resets and an initial carry."""
 
     def __init__(self, cell, inputs, rng, scale=0.5):
         self.cell, self.inputs = cell, inputs
@@ -131,15 +127,10 @@ def test_truncation_after_the_whole_sequence_equals_bptt(name, float64):
 
 
 def by_hand(step, cut, params, problem, window):
-    """Returns outputs and final carry of a loop over the steps.
+    """Returns outputs and final carry of a loop over the steps of a `Problem`.
 
-    Args:
-      step: `(params, carry, x) -> (carry, output)`.
-      cut: `(carry, rows)` returns the carry that a step sees; `rows`, true for
-        rows whose first valid step of a window this is.
-      params: parameters, and the initial carry.
-      problem: a `Problem`, whose lengths, mask and resets the loop follows.
-      window: number of steps.
+    `cut(carry, rows)` returns the carry that a step sees; `rows` is true for rows
+    whose first valid step of a window this is.
     """
     variables, carry = params
     options, start = problem.options, jax.tree.map(jnp.zeros_like, carry)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import re
 import struct
 from functools import partial
 
@@ -149,6 +150,18 @@ def test_types_of_the_state_stay_with_64_bit_types(accumulate):
 @pytest.mark.parametrize("batch, devices", [(27, 3), (6, 6), (64, 8), (7, 7), (11, 1)])
 def test_batch_is_divided_by_as_many_devices_as_divide_it(batch, devices):
     assert trainer_of(batch=batch, devices=None).mesh.size == devices
+
+
+@pytest.mark.several_devices
+def test_each_device_computes_a_part_of_a_batch():
+    """Only then must the devices add their parts of the gradient."""
+    counts = []
+    for devices in (1, 4):
+        trainer = trainer_of(Changing, devices=devices)
+        given = trainer, trainer.init(), (), 0, 3
+        program = Trainer.advance.lower(*given).compile().as_text()
+        counts.append(len(re.findall(r" all-reduce(-start)?\(", program)))
+    assert counts == [0, 1]
 
 
 def events_in(folder):
