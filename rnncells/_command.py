@@ -14,12 +14,7 @@ Without --write, print the new names.
 
 
 def main(argv: list[str] | None = None, prog: str = "rnncells") -> int:
-    """Runs a command line and returns its exit status: 0 without errors, else 2.
-
-    Args:
-      argv: the arguments; None reads those of the process.
-      prog: the command as the usage line prints it.
-    """
+    """Runs a command line and returns its exit status: 0 without errors, else 2."""
     argv = sys.argv[1:] if argv is None else argv
     if argv[:1] == ["migrate"]:
         print(

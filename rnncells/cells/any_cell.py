@@ -101,12 +101,7 @@ def resolve_input_spec(
     sample: InputSpec | None,
     batch_shape: tuple[int, ...] | None,
 ) -> StructTree:
-    """Returns one step of input, from a sample or from the batch axes alone.
-
-    Raises:
-      TypeError: not exactly one of both is given.
-      ValueError: the carry depends on more than the batch axes, or cannot be made.
-    """
+    """Returns one step of input, from a sample or from the batch axes alone."""
     if (sample is None) == (batch_shape is None):
         raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
     if batch_shape is None:
@@ -152,11 +147,7 @@ def apply_step(
 
 
 def deterministic_option(module: Any, deterministic: bool | None) -> dict[str, bool]:
-    """Returns `deterministic` as an argument of a call, if the callee takes it.
-
-    Raises:
-      TypeError: the module has a field `deterministic`, but its call does not take it.
-    """
+    """Returns `deterministic` as an argument of a call, if the callee takes it."""
     if deterministic is None or not isinstance(module, nn.Module):
         return {}
     call = type(module).__call__

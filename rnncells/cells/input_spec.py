@@ -62,15 +62,7 @@ def is_shape(value: Any) -> bool:
 
 
 def input_structs(sample: InputSpec) -> StructTree:
-    """Returns a sample as a pytree of `jax.ShapeDtypeStruct`.
-
-    Args:
-      sample: an array, a `jax.ShapeDtypeStruct`, a pytree of them, or a shape. A shape
-        gets JAX's default floating dtype.
-
-    Raises:
-      TypeError: `sample` is none of these.
-    """
+    """Returns arrays, structs, or a shape (in JAX's default dtype) as structs."""
     if is_shape(sample) and not isinstance(sample, ShapeDtypeTuple):
         return jax.ShapeDtypeStruct(tuple(sample), jnp.result_type(float))
     leaves = jax.tree.leaves(sample)

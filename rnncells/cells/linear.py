@@ -113,12 +113,7 @@ class LinearGatedCell(LinearRNNCellBase, CellFields):
 def check_coefficients(
     cell: LinearRNNCellBase, coefficients: Any, carry: Carry
 ) -> tuple[ArrayTree, ArrayTree]:
-    """Returns a_t and b_t, or raises an error unless they fit the carry.
-
-    Raises:
-      TypeError: the method returned no pair.
-      ValueError: a leaf does not broadcast to the shape of the carry's leaf.
-    """
+    """Returns a_t and b_t, or raises an error unless they fit the carry."""
     name = f"`coefficients` of {type(cell).__name__}"
     if not isinstance(coefficients, tuple) or len(coefficients) != 2:
         raise TypeError(

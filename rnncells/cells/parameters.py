@@ -16,12 +16,7 @@ from rnncells.initializers import PerGateInit
 
 
 class MissingParamError(ScopeParamNotFoundError):
-    """A cell is applied to parameters that lack one of its own.
-
-    Args:
-      module: the submodule of the cell that needs the parameter.
-      name: name of the parameter.
-    """
+    """A cell is applied to parameters that lack one of its own."""
 
     def __init__(self, module: nn.Module, name: str) -> None:
         cell = module.parent if isinstance(module.parent, nn.Module) else module
@@ -38,15 +33,8 @@ class MissingParamError(ScopeParamNotFoundError):
 class DenseParams(nn.Module):
     """The kernel and the bias of one gate.
 
-    Attributes:
-      features: width of the gate.
-      num_heads: number of diagonal blocks of the kernel. With more than one, it is
-        `(num_heads, features_in / num_heads, features / num_heads)`.
-      use_bias: whether there is a bias.
-      kernel_init: initializer of the kernel, `(features_in, features)`, or of each
-        of its blocks.
-      bias_init: initializer of the bias, `(features,)`.
-      param_dtype: dtype of the kernel and the bias.
+    The kernel is `(features_in, features)`, or with several heads, blocks of a diagonal
+    `(num_heads, features_in / num_heads, features / num_heads)`.
     """
 
     features: int | None
@@ -147,10 +135,6 @@ def param(
 
     `module.param` also traces the initializer at each call to check the shape, which
     takes a third of the time of tracing a step. Here the shape is known.
-
-    Raises:
-      ValueError: the parameter has another shape, or the initializer raises an error.
-      MissingParamError: the parameters are given, and do not have this one.
     """
     if not module.has_variable("params", name):
         if not module.is_mutable_collection("params"):

@@ -40,13 +40,7 @@ def check_cell_instance(owner: str, cell: Any) -> None:
 
 
 def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]:
-    """Returns the flags of a call.
-
-    An argument of None takes the layer's field, or False if there is no such field.
-
-    Raises:
-      TypeError: a flag is not a bool.
-    """
+    """Returns the flags of a call: None takes the layer's field, or False."""
     flags = {
         name: getattr(layer, name, False) if value is None else value
         for name, value in overrides.items()
@@ -56,12 +50,7 @@ def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]
 
 
 def check_call(layer: nn.Module, deterministic: Any) -> None:
-    """Raises an error if a layer is called unbound, or `deterministic` is not a bool.
-
-    Raises:
-      CallCompactUnboundModuleError: the call is outside of `init` and `apply`.
-      TypeError: `deterministic` is neither a bool nor None.
-    """
+    """Raises an error if a layer is unbound, or `deterministic` is not a bool."""
     if layer.scope is None:
         raise CallCompactUnboundModuleError()
     if deterministic is not None:

@@ -88,11 +88,7 @@ def check_states(
 
 
 def _lstm_states(layer: str, states: Any) -> Any:
-    """Returns states in a dictionary, dataclass or named tuple as `LSTMStates`.
-
-    Raises:
-      TypeError: the names are other than h and c.
-    """
+    """Returns states in a dictionary, dataclass or named tuple as `LSTMStates`."""
     if hasattr(states, "_asdict"):
         states = states._asdict()
     elif dataclasses.is_dataclass(states) and not isinstance(states, type):
