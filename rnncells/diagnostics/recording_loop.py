@@ -25,14 +25,7 @@ from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
 from rnncells.loops.request import Obstacle, StepRequest
 from rnncells.recurrence import masks
-from rnncells.recurrence.jaxprs import (
-    bind,
-    evaluate,
-    is_variable,
-    live_equations,
-    read,
-    trace,
-)
+from rnncells.recurrence.jaxprs import bind, is_variable, live_equations, trace
 from rnncells.recurrence.pytrees import combine, inexact, partition, structs, upcast
 
 PREFIX = "rnncells.diagnostics:"
@@ -56,7 +49,7 @@ def marked(step: Callable = apply_step) -> Callable:
     """Returns `step(cell, carry, inputs)` with marks on its variables."""
 
     def marked_step(cell: nn.Module, carry: Carry, inputs: Any) -> tuple[Carry, Any]:
-        carry = _mark_leaves(carry, _BEFORE)
+        carry, inputs = _mark_leaves((carry, inputs), _BEFORE)
         with _marked_variables():
             new, output = step(cell, carry, inputs)
         return _mark_leaves(new, _AFTER), output
@@ -83,22 +76,23 @@ class NamedStep:
     ):
         # A cached trace of a jitted function would run no Python code.
         with jax.disable_jit():
-            self._traced, self.result = trace(function, consts, inputs, carry)
-        equations = tuple(self._traced.jaxpr.eqns)
+            traced, self.result = trace(function, consts, inputs, carry)
+        equations = tuple(traced.jaxpr.eqns)
         marks = {
             e.params["name"].removeprefix(PREFIX): e
             for e in equations
             if e.primitive.name == "name" and e.params["name"].startswith(PREFIX)
         }
         passed = {e.outvars[0] for name, e in marks.items() if name.startswith(_BEFORE)}
+        computed = {v for e in equations for v in e.outvars} - passed
         self._after = []
         for name, equation in marks.items():
             if name.startswith(_AFTER):
                 leaf = equation.invars[0]
-                # A leaf that the step did not change is tapped after the step.
-                is_new = is_variable(leaf) and leaf not in passed
+                # A leaf that the step did not compute is tapped after the step.
+                is_new = is_variable(leaf) and leaf in computed
                 self._after.append(leaf if is_new else equation.outvars[0])
-        stages = self._traced._replace(equations=equations).stages()
+        stages = traced._replace(equations=equations).stages()
         self._named = {
             name: e.invars[0]
             for name, e in marks.items()
@@ -107,8 +101,9 @@ class NamedStep:
             and stages[e.invars[0]] > 0  # depends on more than `consts`
             and not jnp.issubdtype(e.invars[0].aval.dtype, jax.dtypes.extended)
         }
-        wanted = [*self._traced.results, *self._named.values(), *self._after]
-        self._equations = live_equations(equations, wanted)
+        results = [*traced.results, *self._named.values(), *self._after]
+        live = live_equations(equations, results)
+        self._equations = traced._replace(equations=live, results=results)
 
     def __call__(
         self,
@@ -127,14 +122,10 @@ class NamedStep:
                 for v, r in zip(equation.outvars, results, strict=True)
             ]
 
-        values = self._traced.initial_values(consts, inputs, carry)
-        values |= {v: sum(taps, values[v]) for v, taps in added.items() if v in values}
-        evaluate(self._equations, values, add_taps)
-        result = jax.tree.unflatten(
-            jax.tree.structure(self.result), read(values, self._traced.results)
-        )
-        named = {name: values[v] for name, v in self._named.items()}
-        return result, StepValues(named, [values[v] for v in self._after])
+        leaves = iter(self._equations(consts, inputs, carry, rule=add_taps))
+        result = jax.tree.map(lambda _: next(leaves), self.result)
+        named = {name: next(leaves) for name in self._named}
+        return result, StepValues(named, list(leaves))
 
     def _added(self, taps: StepValues) -> dict[Any, list[Array]]:
         """Returns the taps of each variable; names of one variable share its place."""
