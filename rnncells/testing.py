@@ -15,6 +15,7 @@ from flax.core import DenyList
 from flax.errors import InvalidRngError
 from jax import Array
 
+from rnncells._array_text import tree_text
 from rnncells.cells.any_cell import (
     apply_step,
     deterministic_option,
@@ -246,10 +247,7 @@ def _kept_carry(setting: _Setting) -> Finding:
         new, _ = check_returned("__call__", setting.name, returned)
     except TypeError as error:
         raise _LastFinding("wrong", str(error)) from error
-    before, after = (
-        jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", carry)
-        for carry in (setting.carry, new)
-    )
+    before, after = map(tree_text, (setting.carry, new))
     if before == after:
         text = "a step keeps the structure, shapes and dtypes of the carry."
         return Finding("right", text)

@@ -199,8 +199,8 @@ WRONG = {
     OutputCell: "`__call__` of OutputCell must return (new_carry, output), got an "
     "array of shape (3, 4).",
     ShrinkingCell: "`__call__` of ShrinkingCell must return (new_carry, output), a new "
-    "carry with the structure, shapes and dtypes of the old, float64(3, 4), got "
-    "float64(3, 2)",
+    "carry with the structure, shapes and dtypes of the old, float64[3,4], got "
+    "float64[3,2]",
     CarryOfOneRowCell: "`initialize_carry` of CarryOfOneRowCell must return arrays "
     "with the batch axes of its inputs, (3,), as their first axes, got the shapes (4,)",
 }
