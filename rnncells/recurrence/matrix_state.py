@@ -108,41 +108,44 @@ class MatrixChunk:
         # multiplied by 0. -inf is the logarithm of 0, and is valid.
         self._is_finite = jnp.ones(gates[0].shape, bool)
         gates = self._mask_nonfinite(*gates, is_finite=_is_below_infinity)
-        log_alpha, beta, log_i = gates
         k, v = self._mask_nonfinite(k, v)
         # A query is read at its own step alone, so it does not count in `_is_finite`.
         is_finite = jnp.isfinite(q).all(-1)
         self._q = jnp.where(is_finite[..., None], q, 0)
         self._can_read = self._is_finite & is_finite
+        operands = OuterUpdate(self._q, k, v, *gates)
         self._update = None
         if update is not None:
-            # Steps that hold the state have no decay and add nothing.
-            is_updated = self._update = jnp.moveaxis(update[..., None], 0, -1)
-            # With a key of 0 at other steps, whose products could overflow.
-            held_k = jnp.where(is_updated[..., None], 0, k)
-            self._held = OuterUpdate(self._q, held_k, v, log_alpha, beta, log_i)
-            k, v = (jnp.where(is_updated[..., None], x, 0) for x in (k, v))
-            log_alpha = jnp.where(is_updated, log_alpha, 0)
-            if log_i is not None:
-                log_i = jnp.where(is_updated, log_i, lowest(log_i.dtype))
-            self._is_finite |= ~is_updated
-        steps = log_alpha.shape[-1]
+            self._update = jnp.moveaxis(update[..., None], 0, -1)
+            operands = self._hold(operands, self._update)
+        _, self.k, v, self._log_alpha, beta, self._log_i = operands
+        steps = self._log_alpha.shape[-1]
         # The number of resets up to each step says to which sequence it belongs.
         self._sequence = None
         if reset is not None:
             self._sequence = jnp.moveaxis(jnp.cumsum(reset, 0)[..., None], 0, -1)
         is_before = jnp.tril(jnp.ones((steps, steps), bool))
-        self._mask = expand_left(is_before, log_alpha[..., None])
+        self._mask = expand_left(is_before, self._log_alpha[..., None])
         if self._sequence is not None:
             same = self._sequence[..., :, None] == self._sequence[..., None, :]
             self._mask = self._mask & same
         self._was_finite = jnp.isfinite(state.S).all((-1, -2))[..., None]
         S = jnp.where(self._was_finite[..., None], state.S, 0)
         self._state = state._replace(S=S)
-        self._log_alpha = log_alpha
-        self._log_i = log_i
-        self.k = k
         self.u = v if beta is None else self._changes(v, beta)
+
+    def _hold(self, operands: OuterUpdate, is_updated: Array) -> OuterUpdate:
+        """Returns operands by which steps that hold the state do not change it."""
+        _, k, v, log_alpha, _, log_i = operands
+        # With a key of 0 at other steps, whose products could overflow.
+        held_k = jnp.where(is_updated[..., None], 0, k)
+        self._held = operands._replace(k=held_k)
+        self._is_finite |= ~is_updated
+        k, v = (jnp.where(is_updated[..., None], x, 0) for x in (k, v))
+        log_alpha = jnp.where(is_updated, log_alpha, 0)
+        if log_i is not None:
+            log_i = jnp.where(is_updated, log_i, lowest(log_i.dtype))
+        return operands._replace(k=k, v=v, log_alpha=log_alpha, log_i=log_i)
 
     def _mask_nonfinite(
         self, *arrays: Array | None, is_finite: Callable = jnp.isfinite
