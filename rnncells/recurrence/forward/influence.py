@@ -313,9 +313,9 @@ def layout_of(
         if (pattern.reshape(len(pattern), -1, size) == pattern[:, None, :size]).all():
             period = size
             break
-    one = pattern[:, :period]
-    units = np.argsort(~one, axis=0, kind="stable")[:most]
-    mask = np.take_along_axis(one, units, 0)
+    of_period = pattern[:, :period]
+    units = np.argsort(~of_period, axis=0, kind="stable")[:most]
+    mask = np.take_along_axis(of_period, units, 0)
     return SparseInfluence(pattern.shape[1], np.where(mask, units, 0), mask)
 
 
