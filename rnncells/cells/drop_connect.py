@@ -26,11 +26,9 @@ class DropConnectCell(WrapperCell):
     cell is the wrapped cell.
 
     The recurrent kernels are those of gates whose names begin with `h`, in the wrapped
-    cell itself. The masks are the same at every step because `RNN` does not split the
-    random stream over time; `rng_streams` tells it so. `flax.linen.RNN` needs
-    `split_rngs={"params": False, "dropout": False}`. A single step, by calling the cell
-    or `RNN.step`, draws new masks; pass `deterministic=True` when you run a trained
-    cell step by step. Create both cells in `setup`, or outside of the model.
+    cell itself. The random stream is that of `VariationalDropout`: a single step draws
+    new masks, and `flax.linen.RNN` needs `split_rngs={"params": False, "dropout":
+    False}`. Create both cells in `setup`, or outside of the model.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.DropConnectCell(rnncells.LSTMCell(4), rate=0.5)
@@ -42,11 +40,8 @@ class DropConnectCell(WrapperCell):
     >>> y.shape
     (2, 5, 4)
 
-    Attributes:
-      cell: the wrapped cell.
+    Attributes, in addition to those of `rnncells.cells.wrapper.WrapperCell`:
       rate: probability that a weight is zero, in [0, 1). Default: 0.5.
-      deterministic: whether no weight is dropped. Required here or in the call.
-        Default: None.
       rng_collection: name of the random stream. Default: `'dropout'`.
 
     Raises:
@@ -58,8 +53,6 @@ class DropConnectCell(WrapperCell):
     """
 
     rate: float = 0.5
-    deterministic: bool | None = None
-    rng_collection: str = "dropout"
 
     _splits_stream = False
 

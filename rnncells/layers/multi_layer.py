@@ -219,7 +219,8 @@ class MultiLayerRNN(RecurrentLayer):
     ) -> Any:
         """Applies all layers to sequences; see `RNN` for lengths, masks and resets.
 
-        Outputs at padded and masked steps are 0, as in PyTorch.
+        Outputs at padded and masked steps are 0, as in PyTorch. Arguments with the name
+        of a field override the field.
 
         Args:
           inputs: `(*batch, time, features_in)` with any number of batch axes.
@@ -235,8 +236,6 @@ class MultiLayerRNN(RecurrentLayer):
           seq_lengths: integers `(*batch,)` in `[0, time]`.
           mask: booleans `(*batch, time)`, false at steps to skip.
           resets: booleans `(*batch, time)`, true at the first step of each sequence.
-          deterministic: overrides the field.
-          time_major: overrides the field.
           return_all_states: also returns the states after every step.
 
         Returns:

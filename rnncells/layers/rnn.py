@@ -215,6 +215,8 @@ class RNN(RecurrentLayer):
     ) -> Any:
         """Applies the cell to every step.
 
+        Arguments with the name of a field override the field.
+
         Args:
           inputs: pytree of `(*batch, time, *features)`; the first array has the cell's
             number of feature axes.
@@ -223,10 +225,6 @@ class RNN(RecurrentLayer):
           init_key: key for `initialize_carry`; default: `jax.random.key(0)`.
           seq_lengths: integers `(*batch,)` in `[0, time]`: the number of steps of each
             row before its padding.
-          return_carry: overrides the field.
-          time_major: overrides the field.
-          reverse: overrides the field.
-          keep_order: overrides the field.
           mask: booleans `(*batch, time)`, false at steps to skip, anywhere in a row.
           resets: booleans `(*batch, time)`, true at the first step of each new
             sequence. The carry is reset before that step; with `reverse`, between that
@@ -235,9 +233,6 @@ class RNN(RecurrentLayer):
             have no effect.
           reset_carry: carry after a reset; default: the cell's `initialize_carry`, even
             if `initial_carry` is given.
-          return_all_carries: overrides the field.
-          return_certificate: overrides the field.
-          padded_outputs: overrides the field.
           deterministic: whether dropout and zoneout are off; overrides the field
             `deterministic` of our cells, also inside of other cells. Other cells get it
             if their call takes an argument of this name.
@@ -432,6 +427,7 @@ class RNN(RecurrentLayer):
 
         Values and gradients are those of a Python loop over `step`. Gradients flow
         through the outputs that are fed back; `feed=jax.lax.stop_gradient` stops them.
+        Arguments with the name of a field override the field.
 
         Args:
           first_input: inputs of the first step, pytree of `(*batch, *features)`.
@@ -451,11 +447,8 @@ class RNN(RecurrentLayer):
           initial_carry: carry before the first step, for example the final carry of an
             encoder; default: the cell's `initialize_carry`.
           init_key: key for `initialize_carry`; default: `jax.random.key(0)`.
-          return_carry: overrides the field.
-          return_all_carries: overrides the field.
           return_inputs: also returns the inputs that follow each step, such as sampled
             tokens: `(outputs, inputs)` in place of the outputs.
-          time_major: overrides the field.
           deterministic: as in the call.
 
         Returns:
