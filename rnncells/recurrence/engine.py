@@ -5,7 +5,7 @@ loops over its steps. The backward loop computes only the cotangents of the proj
 inputs and of each product with recurrent weights (see step_vjp.py). After the loop, one
 product for each weight and chunk gives the gradient of that weight.
 
-Every array that is differentiated comes in as an argument. Time is the first axis.
+Time is the first axis.
 """
 
 from collections.abc import Callable

@@ -100,8 +100,17 @@ def solve_steps(
             before = jnp.where(starts[1:], 0, before)
         return c.at[1:].add(-multiply(a[1:], before))
 
+    def run(a: Array, b: Array, starts: Array | None, reverse: bool) -> Array:
+        by_associative_scan = partial(_by_associative_scan, is_matrix, reverse)
+        if solver == "associative":
+            return by_associative_scan(a, b, starts)
+        by_loop = partial(_by_loop, reverse)
+        return jax.lax.platform_dependent(
+            *(a, b, starts), cpu=by_loop, default=by_associative_scan
+        )
+
     def solve(_: Any, b: Array) -> Array:
-        return _run(a, b, starts, False, solver, is_matrix)
+        return run(a, b, starts, reverse=False)
 
     def transpose_solve(_: Any, b: Array) -> Array:
         after = jnp.concatenate([a[1:], jnp.zeros_like(a[:1])])
@@ -109,40 +118,28 @@ def solve_steps(
         ends = starts
         if starts is not None:
             ends = jnp.concatenate([starts[1:], jnp.ones_like(starts[:1])])
-        return _run(after, b, ends, True, solver, is_matrix)
+        return run(after, b, ends, reverse=True)
 
     return jax.lax.custom_linear_solve(matvec, b, solve, transpose_solve)
 
 
-def _run(
-    a: Array,
-    b: Array,
-    starts: Array | None,
-    reverse: bool,
-    solver: Solver,
-    is_matrix: bool,
+def _by_loop(reverse: bool, a: Array, b: Array, starts: Array | None) -> Array:
+    def step(c: Array, x: tuple) -> tuple[Array, Array]:
+        a, b, start = x
+        c = a * c + b
+        c = c if start is None else jnp.where(start, b, c)
+        return c, c
+
+    # The first step reads no carry, also where `a` is infinite.
+    a = a.at[-1 if reverse else 0].set(0)
+    return jax.lax.scan(step, jnp.zeros_like(b[0]), (a, b, starts), reverse=reverse)[1]
+
+
+def _by_associative_scan(
+    is_matrix: bool, reverse: bool, a: Array, b: Array, starts: Array | None
 ) -> Array:
-    def by_loop(a: Array, b: Array, starts: Array | None) -> Array:
-        def step(c: Array, x: tuple) -> tuple[Array, Array]:
-            a, b, start = x
-            c = a * c + b
-            c = c if start is None else jnp.where(start, b, c)
-            return c, c
-
-        # The first step reads no carry, also where `a` is infinite.
-        a = a.at[-1 if reverse else 0].set(0)
-        xs = a, b, starts
-        return jax.lax.scan(step, jnp.zeros_like(b[0]), xs, reverse=reverse)[1]
-
-    def by_associative_scan(a: Array, b: Array, starts: Array | None) -> Array:
-        compose = partial(_compose, is_matrix)
-        return jax.lax.associative_scan(compose, (a, b, starts), reverse=reverse)[1]
-
-    if solver == "associative":
-        return by_associative_scan(a, b, starts)
-    return jax.lax.platform_dependent(
-        *(a, b, starts), cpu=by_loop, default=by_associative_scan
-    )
+    compose = partial(_compose, is_matrix)
+    return jax.lax.associative_scan(compose, (a, b, starts), reverse=reverse)[1]
 
 
 def _compose(is_matrix: bool, first: tuple, second: tuple) -> tuple:

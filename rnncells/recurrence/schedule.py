@@ -1,7 +1,6 @@
 """A recurrence over time, with lengths, masks, resets and reversal.
 
-What happens at each step is written here, once, as the body of a loop. Which loop runs
-it is the caller's choice: that of JAX, or that of engine.py.
+What happens at each step is the body of a loop, which the caller chooses.
 """
 
 from collections.abc import Callable

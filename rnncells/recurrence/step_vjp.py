@@ -52,11 +52,7 @@ class _Parts(NamedTuple):
 
 
 class StepVJP:
-    """The VJP of a step, over the steps of a chunk of time.
-
-    Attributes:
-      reads: for each leaf of the residuals, whether the VJP depends on it.
-    """
+    """The VJP of a step, over the steps of a chunk of time."""
 
     def __init__(
         self, step: SplitStep, weights: StepWeights, residuals: Residuals
@@ -82,6 +78,7 @@ class StepVJP:
         ]
         d_invariants = [v for v in self._d_invariants if v is not None]
         self._parts = _split(self._equations, d_carry, step_results, d_invariants)
+        # For each leaf of the residuals, whether the VJP depends on it.
         tree: Any = jax.tree.structure(residuals)
         leaves = self._equations.arguments[LINEARIZATION][: tree.num_leaves]
         users = self._equations.users()

@@ -1,9 +1,8 @@
 """A recurrence whose gradient is carried forward in time.
 
-The values are those of any loop. For the gradient, the sequence runs once more from its
-first step, with the influence of the parameters beside the carry, so nothing is saved
-but the operands. The gradient of an input is that of the outputs of its own step, or of
-its own block (`BlockInfluence`).
+For the gradient, the sequence runs once more from its first step, with the influence of
+the parameters beside the carry, so nothing is saved but the operands. The gradient of
+an input is that of the outputs of its own step or block.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,9 @@
 """Which elements of a function's results depend on which elements of its arguments.
 
-The function is evaluated once more with other numbers: every value is 1, and every
-derivative is a count of paths. Elementwise operations become sums of their operands,
-products and sums stay, and an operation that is not listed here makes every element of
-its results depend on every element of its operands. So a derivative is zero only if
-there is no path.
+The function is evaluated with other numbers: every value is 1, and every derivative is
+a count of paths. Elementwise operations become sums of their operands, products and
+sums stay, and an operation that is not listed here makes every element of its results
+depend on every element of its operands.
 """
 
 from collections.abc import Callable
