@@ -162,11 +162,11 @@ def _check_batches(batches: ArrayTree) -> None:
 def _checked(result: Any, carry: Any) -> tuple[Any, Array, Any]:
     """Returns the checked result of `losses`, and None without a carry."""
     form = ["sum of losses", "count", *([] if carry is None else ["carry"])]
-    count = len(result) if isinstance(result, tuple | list) else 1
-    if count != len(form):
+    values = len(result) if isinstance(result, tuple | list) else 1
+    if values != len(form):
         raise ValueError(
             f"`losses` must return {len(form)} values, ({', '.join(form)}), got "
-            f"{count}. For windows of time, pass `carry`, and return it."
+            f"{values}. For windows of time, pass `carry`, and return it."
         )
     loss, count, *rest = result
     if jnp.shape(count) != ():

@@ -232,8 +232,11 @@ class FromLinen(nnx.Module):
 
     def _initial(self, rngs: nnx.Rngs | None) -> Variables:
         """Returns the initial variables of this module, without its children's."""
-        linen, variables, key = self.linen, self.variables, jax.random.key(0)
-        children, shapes = self._children.keys(), self._step_shapes()
+        linen = self.linen
+        variables = self.variables
+        key = jax.random.key(0)
+        children = self._children.keys()
+        shapes = self._step_shapes()
         structs = [
             jax.eval_shape(partial(initial_variables, linen, shape), key, variables)
             for shape in shapes
