@@ -62,12 +62,7 @@ class LSTM1997Cell(RNNCellBase):
     and without truncation.
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> cell = rnncells.LSTM1997Cell(
-    ...     blocks=2, block_size=2, input_gate_bias=(-3.0, -6.0)
-    ... )
-    >>> cell.features
-    4
-    >>> x = jnp.ones((5, 2))
+    >>> cell, x = rnncells.LSTM1997Cell(blocks=2, block_size=2), jnp.ones((5, 3))
     >>> carry = cell.initialize_carry(jax.random.key(0), x)
     >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
     >>> y.shape

@@ -32,12 +32,7 @@ class LSTM2000Cell(LSTM1997Cell):
     flow back in time only through s_t, scaled by the forget gates.
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> cell = rnncells.LSTM2000Cell(
-    ...     blocks=2, block_size=2, forget_gate_bias=(0.5, 1.0)
-    ... )
-    >>> cell.features
-    4
-    >>> x = jnp.ones((5, 2))
+    >>> cell, x = rnncells.LSTM2000Cell(blocks=2, block_size=2), jnp.ones((5, 3))
     >>> carry = cell.initialize_carry(jax.random.key(0), x)
     >>> (carry, y), params = cell.init_with_output(jax.random.key(1), carry, x)
     >>> y.shape
