@@ -20,7 +20,7 @@ from jax import Array
 from rnncells.recurrence import products, pytrees
 from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
 from rnncells.recurrence.fusion_barrier import scan_with_barriers
-from rnncells.recurrence.linear_map import linear_map
+from rnncells.recurrence.linear_map import linear_map, mapped_together
 from rnncells.recurrence.memory import Plan, ResidualBuffer, Residuals, saved_leaves
 from rnncells.recurrence.products import Product
 from rnncells.recurrence.pytrees import StructTree, combine, inexact, structs
@@ -47,7 +47,8 @@ def run(
     """Runs a recurrence; returns the last carry, and the outputs, `(time, ...)`."""
     buffer = _buffer(recurrence.step, operands)
     segments = recurrence.plan.for_inference
-    return _Run(recurrence, operands, buffer).forward(segments)[0]
+    result, _ = _Run(recurrence, operands, buffer).forward(segments)
+    return mapped_together(result, operands)
 
 
 @run.defjvp

@@ -89,6 +89,17 @@ def _transpose(cotangents: list[Any], *operands: Any, spec: _Spec) -> list[Any]:
     return [None] * spec.residuals + by_tangents
 
 
+def mapped_together(results: ArrayTree, operands: ArrayTree) -> ArrayTree:
+    """Returns results, which `jax.vmap` maps if it maps any of the operands.
+
+    `linear_map` maps all its results then, and JAX allows no tangent to be mapped where
+    its primal is not.
+    """
+    leaves, tree = jax.tree.flatten(results)
+    mapped = _together.bind(*leaves, *jax.tree.leaves(operands), count=len(leaves))
+    return jax.tree.unflatten(tree, mapped)
+
+
 def _batch(
     operands: list[Array], axes: list[int | None], *, spec: _Spec
 ) -> tuple[list[Array], list[int]]:
@@ -109,6 +120,15 @@ def _batch(
     return results, [0] * len(results)
 
 
+def _batch_together(
+    operands: list[Array], axes: list[int | None], *, count: int
+) -> tuple[list[Array], list[int]]:
+    mapped = zip(operands, axes, strict=True)
+    (size, *_) = {a.shape[k] for a, k in mapped if k is not None}
+    pairs = zip(operands[:count], axes)
+    return [batching.bdim_at_front(x, axis, size) for x, axis in pairs], [0] * count
+
+
 _map = Primitive("linear_map")
 _map.multiple_results = True
 _map.def_impl(_evaluate)
@@ -117,3 +137,10 @@ ad.primitive_jvps[_map] = _jvp
 ad.primitive_transposes[_map] = _transpose
 batching.primitive_batchers[_map] = _batch
 mlir.register_lowering(_map, mlir.lower_fun(_evaluate, multiple_results=True))
+
+_together = Primitive("mapped_together")
+_together.multiple_results = True
+_together.def_impl(lambda *operands, count: list(operands[:count]))
+_together.def_abstract_eval(lambda *operands, count: list(operands[:count]))
+batching.primitive_batchers[_together] = _batch_together
+mlir.register_lowering(_together, lambda _, *operands, count: operands[:count])
