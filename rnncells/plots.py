@@ -25,10 +25,9 @@ def gradients_over_lag(
 ) -> Any:
     """Draws norms of gradients over lag, the mean over rows, on a logarithmic axis.
 
-    >>> import numpy as np
-    >>> from rnncells import plots
+    >>> import numpy as np, rnncells
     >>> fading = 0.9 ** np.arange(50)
-    >>> ax = plots.gradients_over_lag({"SimpleCell": fading, "LSTMCell": fading**0.1})
+    >>> ax = rnncells.plots.gradients_over_lag({"Elman": fading, "LSTM": fading**0.1})
     >>> ax.get_yscale()
     'log'
 
@@ -59,9 +58,8 @@ def gate_over_text(
 ) -> Any:
     """Draws the values of a gate at every step, with the symbols of the steps under it.
 
-    >>> import numpy as np
-    >>> from rnncells import plots
-    >>> ax = plots.gate_over_text(np.eye(5), "hello", name="forget gate f")
+    >>> import numpy as np, rnncells
+    >>> ax = rnncells.plots.gate_over_text(np.eye(5), "hello", name="forget gate f")
     >>> [label.get_text() for label in ax.get_xticklabels()]
     ['h', 'e', 'l', 'l', 'o']
 
@@ -114,9 +112,8 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
 
     Call it again with the same `ax` and other labels to compare cells.
 
-    >>> import numpy as np
-    >>> from rnncells import plots
-    >>> ax = plots.spectrum(np.array([1j, -1j, 0.5]), label="step 3")
+    >>> import numpy as np, rnncells
+    >>> ax = rnncells.plots.spectrum(np.array([1j, -1j, 0.5]), label="step 3")
     >>> ax.get_xlabel()
     'real part'
 

@@ -38,10 +38,9 @@ def record(
     **options)`, also under `jax.jit`: `jax.jit(partial(record, rnn))(params, x)`.
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> from rnncells import diagnostics
     >>> rnn, x = rnncells.RNN(rnncells.LSTMCell(4)), jnp.ones((2, 5, 3))
     >>> params = rnn.init(jax.random.key(0), x)
-    >>> recorded = diagnostics.record(rnn, params, x)[""]
+    >>> recorded = rnncells.diagnostics.record(rnn, params, x)[""]
     >>> sorted(recorded.values)
     ['a', 'c', 'f', 'g', 'h', 'i', 'o']
     >>> recorded.values["f"].shape
@@ -95,12 +94,11 @@ def cotangents(
     integers are zeros. For complex values, they are what `jax.grad` returns.
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> from rnncells import diagnostics
     >>> rnn, x = rnncells.RNN(rnncells.GRUCell(4)), jnp.ones((2, 5, 3))
     >>> params = rnn.init(jax.random.key(0), x)
     >>> def loss(outputs):
     ...     return jnp.sum(outputs[:, -1])
-    >>> cotangents = diagnostics.cotangents(loss, rnn, params, x)[""]
+    >>> cotangents = rnncells.diagnostics.cotangents(loss, rnn, params, x)[""]
     >>> cotangents.values["r"].shape, cotangents.carry.shape
     ((2, 5, 4), (2, 5, 4))
 
@@ -144,11 +142,10 @@ def step_values(
     """Returns the values of one step of a cell by name; see `record` for the names.
 
     >>> import jax, jax.numpy as jnp, rnncells
-    >>> from rnncells import diagnostics
     >>> cell, x = rnncells.SimpleCell(4), jnp.ones((2, 3))
     >>> h = cell.initialize_carry(jax.random.key(0), x)
     >>> params = cell.init(jax.random.key(1), h, x)
-    >>> sorted(diagnostics.step_values(cell, params, h, x))
+    >>> sorted(rnncells.diagnostics.step_values(cell, params, h, x))
     ['a', 'h']
 
     `carry` is the one before the step, `inputs` one step of input, `(*batch,

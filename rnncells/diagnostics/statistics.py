@@ -41,10 +41,9 @@ def norms(tree: ArrayTree, num_feature_dims: int = 1) -> Array:
 
     For the carry of `cotangents`, they are the norms of dL/dh_t.
 
-    >>> import jax.numpy as jnp
-    >>> from rnncells import diagnostics
+    >>> import jax.numpy as jnp, rnncells
     >>> c, h = jnp.full((2, 5, 4), 3.0), jnp.full((2, 5, 4), 4.0)
-    >>> diagnostics.norms((c, h))[0, 0]
+    >>> rnncells.diagnostics.norms((c, h))[0, 0]
     Array(10., dtype=float32)
 
     Args:
@@ -73,10 +72,9 @@ def saturation(
     The default thresholds are those of the paper, for gates in (0, 1). Use
     `low=-0.8, high=0.8` for the same margins of a tanh.
 
-    >>> import jax.numpy as jnp
-    >>> from rnncells import diagnostics
+    >>> import jax.numpy as jnp, rnncells
     >>> gate = jnp.array([[[0.05], [0.5], [0.95], [0.99]]])  # one row, one unit
-    >>> left, right = diagnostics.saturation(gate)
+    >>> left, right = rnncells.diagnostics.saturation(gate)
     >>> left.tolist(), right.tolist()
     ([0.25], [0.5])
 
@@ -107,10 +105,9 @@ def drift(states: Array, mask: Array | None = None) -> Drift:
 
     States that grow with time saturate the gates and activations that read them.
 
-    >>> import jax.numpy as jnp
-    >>> from rnncells import diagnostics
+    >>> import jax.numpy as jnp, rnncells
     >>> c = jnp.arange(3.0)[None, :, None] * jnp.ones((2, 3, 4))
-    >>> diagnostics.drift(c).norm.tolist()
+    >>> rnncells.diagnostics.drift(c).norm.tolist()
     [0.0, 2.0, 4.0]
 
     Args:
@@ -139,10 +136,9 @@ def singular_values(jacobians: Array) -> Array:
     A step with all singular values below 1 shrinks every gradient that flows back
     through it.
 
-    >>> import jax.numpy as jnp
-    >>> from rnncells import diagnostics
+    >>> import jax.numpy as jnp, rnncells
     >>> steps = jnp.array([[[0.0, 2.0], [0.5, 0.0]]])  # one step
-    >>> diagnostics.singular_values(steps).tolist()
+    >>> rnncells.diagnostics.singular_values(steps).tolist()
     [[2.0, 0.5]]
 
     Args:
@@ -157,10 +153,9 @@ def eigenvalues(jacobians: Array) -> Array:
 
     JAX computes them on CPU, and on some GPUs.
 
-    >>> import jax.numpy as jnp
-    >>> from rnncells import diagnostics
+    >>> import jax.numpy as jnp, rnncells
     >>> steps = jnp.array([[[0.0, -1.0], [1.0, 0.0]]])  # one rotation
-    >>> sorted(diagnostics.eigenvalues(steps).imag.ravel().tolist())
+    >>> sorted(rnncells.diagnostics.eigenvalues(steps).imag.ravel().tolist())
     [-1.0, 1.0]
 
     Args:
@@ -182,10 +177,9 @@ def carry_gradients(
     change of the carry after step t changes the final carry. The last entry is the norm
     of the identity. Use `by_lag` to align rows of different lengths.
 
-    >>> import jax.numpy as jnp
-    >>> from rnncells import diagnostics
+    >>> import jax.numpy as jnp, rnncells
     >>> steps = jnp.full((4, 1, 1), 0.5)
-    >>> diagnostics.carry_gradients(steps).tolist()
+    >>> rnncells.diagnostics.carry_gradients(steps).tolist()
     [0.125, 0.25, 0.5, 1.0]
 
     Args:
@@ -223,10 +217,9 @@ def lyapunov_exponents(
     exponent means chaos; exponents far below 0 mean that memory fades. They are the
     limit for many steps: leave out the steps before the carry has settled.
 
-    >>> import jax.numpy as jnp
-    >>> from rnncells import diagnostics
+    >>> import jax.numpy as jnp, rnncells
     >>> steps = jnp.broadcast_to(jnp.diag(jnp.array([2.0, 0.5])), (10, 2, 2))
-    >>> diagnostics.lyapunov_exponents(steps).round(3).tolist()
+    >>> rnncells.diagnostics.lyapunov_exponents(steps).round(3).tolist()
     [0.6930000185966492, -0.6930000185966492]
 
     Args:
@@ -262,11 +255,10 @@ def by_lag(array: Array, mask: Array | None = None, *, reverse: bool = False) ->
     Entry k is the value k valid steps before the last valid step; NaN where a row has
     no such step. So rows of different lengths can be averaged with `jnp.nanmean`.
 
-    >>> import jax.numpy as jnp
-    >>> from rnncells import diagnostics
+    >>> import jax.numpy as jnp, rnncells
     >>> norms = jnp.array([1.0, 2.0, 3.0, 4.0])
     >>> mask = jnp.array([True, True, True, False])
-    >>> diagnostics.by_lag(norms, mask).tolist()
+    >>> rnncells.diagnostics.by_lag(norms, mask).tolist()
     [3.0, 2.0, 1.0, nan]
 
     Args:
