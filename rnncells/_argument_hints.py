@@ -191,8 +191,6 @@ def _error(
         explained = _explanation(owner, name, accepted)
         if explained is None and name in fields:
             explained = f"`{name}` is an argument of {cls.__name__}, not of its call."
-        if explained is None and owner == cls.__name__:
-            explained = _explain_owners(owner, name)
         choices = ", ".join(accepted)
         default = f"`{name}` is not an argument of {owner}, which takes {choices}."
         messages.append(explained or default)
@@ -218,21 +216,3 @@ def _explanation(owner: str, name: str, accepted: Iterable[str]) -> str | None:
 
 def _synonyms(name: str) -> list[str]:
     return next((group for group in SYNONYMS if name in group), [name])
-
-
-def _explain_owners(owner: str, name: str) -> str | None:
-    """Returns the classes with a field that a class lacks, or None."""
-    # Imported here, because these classes derive from this module's.
-    from rnncells import public
-
-    # A name of rnncells stands for itself, one of another library for the first one.
-    for field in (name, _synonyms(name)[0]):
-        owners = [
-            other.__name__
-            for other in vars(public).values()
-            if field in getattr(other, "__dataclass_fields__", ())
-        ]
-        if owners:
-            alias = "" if field == name else f", called `{field}` here"
-            return f"`{name}` of {owner} is an option of {', '.join(owners)}{alias}."
-    return None

@@ -23,9 +23,8 @@ from rnncells.cells.any_cell import (
     split_shape,
 )
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, is_alike
+from rnncells.cells.carry import Carry, InputSpec, input_structs, is_alike
 from rnncells.cells.checks import check_returned
-from rnncells.cells.input_spec import InputSpec, input_structs
 from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.rnn import RNN

@@ -782,8 +782,9 @@ OTHER_ERRORS = {
 ARGUMENTS = {
     "`hidden_size` of LSTM is called `features` here": lambda: LSTM(hidden_size=4),
     "`input_size` of LSTM is not needed: the width": lambda: LSTM(4, input_size=3),
-    "`padded_outputs` of LSTM is an option of RNN": lambda: LSTM(4, padded_outputs=""),
-    "`hidden_size` of RNN is an option of .*, called": lambda: RNN(hidden_size=4),
+    "`padded_outputs` is not an argument of LSTM, which": lambda: LSTM(
+        4, padded_outputs=""
+    ),
     "`lengths` of LSTM is called `seq_lengths`": lambda: init(lstm(), lengths=None),
     "`training` of RNN is called `deterministic` here": lambda: run(training=True),
     "`hx` of RNN.step is": lambda: gru().init(KEY, None, X, method="step", hx=None),

@@ -11,9 +11,17 @@ from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import is_nnx_module
 from rnncells._user_warning import warn
-from rnncells.cells.carry import Carry, carry_dtype, cast_like, dtype_of
+from rnncells.cells.carry import (
+    Carry,
+    InputSpec,
+    carry_dtype,
+    cast_like,
+    dtype_of,
+    input_structs,
+    input_tuples,
+    is_shape,
+)
 from rnncells.cells.checks import check_kept, check_returned
-from rnncells.cells.input_spec import InputSpec, input_structs, input_tuples, is_shape
 from rnncells.recurrence.pytrees import StructTree
 
 

@@ -25,8 +25,16 @@ from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_array, check_count, check_key, check_names
 from rnncells.cells import checks
 from rnncells.cells.any_cell import split_shape
-from rnncells.cells.carry import Carry, ShapeTree, carry_dtype, cast_like, dtype_of
-from rnncells.cells.input_spec import InputSpec, input_structs, is_shape
+from rnncells.cells.carry import (
+    Carry,
+    InputSpec,
+    ShapeTree,
+    carry_dtype,
+    cast_like,
+    dtype_of,
+    input_structs,
+    is_shape,
+)
 from rnncells.cells.parameters import DenseParams, check_by_gate, of_gate
 from rnncells.flax_internals import clone_in_scope, copy_bound, run_setup
 from rnncells.initializers import PerGateInit
@@ -100,10 +108,6 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
     @property
     def num_feature_axes(self) -> int:
         """`num_feature_dims` under its name in flax.linen."""
-        if type(self).num_feature_dims is RNNCellBase.num_feature_dims:
-            raise NotImplementedError(
-                f"{type(self).__name__} must define `num_feature_dims`."
-            )
         return self.num_feature_dims
 
     def setup(self) -> None:

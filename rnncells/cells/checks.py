@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from chex import ArrayTree
 
 from rnncells._checks import check_count, check_fields
-from rnncells.cells.carry import Carry, ShapeTree, describe, is_alike
-from rnncells.cells.input_spec import is_shape
+from rnncells.cells.carry import Carry, ShapeTree, describe, is_alike, is_shape
 
 
 def check_cell_fields(cell: Any) -> None:

@@ -1,7 +1,4 @@
-"""Converts arrays of Equinox' recurrent cells to and from our parameters.
-
-`rnncells.interop` describes layers, results and errors of these functions.
-"""
+"""Converts Equinox' cells to and from our parameters; see `rnncells.interop`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""Converts parameters of Haiku's recurrent cores to and from ours.
-
-`rnncells.interop` describes layers, results and errors of these functions.
-"""
+"""Converts Haiku's cores to and from our parameters; see `rnncells.interop`."""
 
 import re
 from collections.abc import Mapping, Sequence

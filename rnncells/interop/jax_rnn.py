@@ -1,7 +1,4 @@
-"""Converts weights of `jax.experimental.rnn` (cuDNN's LSTM) to and from ours.
-
-`rnncells.interop` describes layers, results and errors of these functions.
-"""
+"""Converts weights of `jax.experimental.rnn`, cuDNN's LSTM; see `rnncells.interop`."""
 
 from typing import Any
 

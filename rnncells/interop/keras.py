@@ -1,7 +1,4 @@
-"""Converts weights of Keras' recurrent layers and cells to and from our parameters.
-
-`rnncells.interop` describes layers, results and errors of these functions.
-"""
+"""Converts Keras' layers and cells to and from ours; see `rnncells.interop`."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Converts state dicts of PyTorch's recurrent layers and cells to and from ours.
-
-`rnncells.interop` describes layers, results and errors of these functions.
-"""
+"""Converts PyTorch's state dicts to and from ours; see `rnncells.interop`."""
 
 import re
 from collections.abc import Mapping

@@ -22,8 +22,7 @@ from rnncells._checks import (
 from rnncells._user_warning import warn
 from rnncells.cells import any_cell
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, describe
-from rnncells.cells.input_spec import input_structs
+from rnncells.cells.carry import Carry, describe, input_structs
 from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers import checks
 from rnncells.layers.bidirectional import Bidirectional

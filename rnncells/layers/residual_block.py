@@ -8,8 +8,7 @@ from chex import ArrayTree, PRNGKey
 from flax.typing import Dtype, Initializer
 
 from rnncells._checks import check_fields
-from rnncells.cells.carry import Carry
-from rnncells.cells.input_spec import InputSpec, is_shape
+from rnncells.cells.carry import Carry, InputSpec, is_shape
 from rnncells.layers.composed import ComposedLayer
 
 

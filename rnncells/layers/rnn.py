@@ -17,10 +17,10 @@ from rnncells._checks import check_choice, check_fields
 from rnncells.cells import any_cell
 from rnncells.cells.carry import Carry, cast_like, strongly_typed
 from rnncells.cells.checks import check_not_states
+from rnncells.cells.parameters import LearnedCarry
 from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers import checks
 from rnncells.layers.decoding import check_feedback, decode
-from rnncells.layers.learned_carry import LearnedCarry
 from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.loops import table
 from rnncells.loops.plain import run_once

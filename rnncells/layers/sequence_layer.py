@@ -11,8 +11,7 @@ from jax import Array
 from rnncells._argument_hints import ExplainsArguments
 from rnncells._checks import check_key
 from rnncells.cells.any_cell import resolve_input_spec
-from rnncells.cells.carry import Carry
-from rnncells.cells.input_spec import InputSpec
+from rnncells.cells.carry import Carry, InputSpec
 from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import PaddedOutputs
 

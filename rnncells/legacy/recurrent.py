@@ -13,8 +13,7 @@ from jax import Array
 
 from rnncells.cells import base, conv, gru, lstm, simple
 from rnncells.cells.any_cell import split_shape
-from rnncells.cells.carry import Carry
-from rnncells.cells.input_spec import is_shape
+from rnncells.cells.carry import Carry, is_shape
 from rnncells.layers import bidirectional, rnn
 from rnncells.legacy._old_forms import (
     Advice,

@@ -17,8 +17,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from rnncells.cells.any_cell import declared_streams, is_cell
-from rnncells.cells.carry import Carry
-from rnncells.cells.input_spec import InputSpec, input_structs, input_tuples
+from rnncells.cells.carry import Carry, InputSpec, input_structs, input_tuples
 from rnncells.flax_internals import is_key
 from rnncells.interop.loading import (
     check_arrays,
