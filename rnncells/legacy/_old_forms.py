@@ -8,18 +8,16 @@ import contextvars
 import datetime
 import inspect
 import os
-import sys
-import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
 from types import MethodType
 from typing import Any
 
-import flax
 import flax.linen as nn
 import jax
 from chex import PRNGKey
 
+from rnncells._user_warning import user_frame, warn_at
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
 
@@ -27,10 +25,6 @@ from rnncells.cells.carry import Carry
 REMOVAL_DATE = datetime.date(2028, 1, 1)
 REMOVAL_VERSION = "2.0"
 
-_INTERNAL = tuple(
-    os.path.join(os.path.dirname(file), "")
-    for file in (os.path.dirname(__file__), flax.__file__, jax.__file__)
-)
 _is_strict = os.environ.get("RNNCELLS_LEGACY_STRICT", "0") not in ("", "0")
 # For this thread or task.
 _is_strict_here = contextvars.ContextVar("_is_strict_here", default=False)
@@ -47,32 +41,18 @@ def notice(old: str, last: str, new: str) -> None:
     In strict mode, it raises TypeError.
     """
     advice = f"{old} was removed after Flax {last}. Write {new}."
-    frame = sys._getframe(1)
-    # The user's frame: not in the shim, Flax, JAX or the `__init__` of a dataclass.
-    while frame.f_back is not None and (
-        frame.f_code.co_filename.startswith(_INTERNAL)
-        or (frame.f_code.co_filename, frame.f_code.co_name) == ("<string>", "__init__")
-    ):
-        frame = frame.f_back
     if _is_strict or _is_strict_here.get():
         raise TypeError(advice)
     removal = f"(Removed in rnncells {REMOVAL_VERSION}; see help(rnncells.legacy).)"
     text = f"{advice} {removal}"
-    registry = frame.f_globals.setdefault("__warningregistry__", {})
-    line = frame.f_lineno
+    frame = user_frame()
+    registry, line = frame.f_globals.get("__warningregistry__", {}), frame.f_lineno
     form, said = (old, line), (text, DeprecationWarning, line)
     if form in registry:
         # The first warning may have had another text, and `warnings` compares texts,
         # after it has emptied a registry that is older than the filters.
         registry[said] = True
-    warnings.warn_explicit(
-        text,
-        DeprecationWarning,
-        frame.f_code.co_filename,
-        line,
-        module=frame.f_globals.get("__name__", "<string>"),
-        registry=registry,
-    )
+    registry = warn_at(frame, text, DeprecationWarning)
     # A filter like "always" would repeat the warning each time the line runs.
     registry[form] = registry[said] = True
 
