@@ -118,8 +118,8 @@ def spectrum(eigenvalues: Any, ax: Any = None, *, label: str | None = None) -> A
     'real part'
 
     Args:
-      eigenvalues: complex numbers of any shape, as `diagnostics.eigenvalues` returns
-        them for some steps.
+      eigenvalues: complex numbers of any shape, such as `jnp.linalg.eigvals` of the
+        Jacobians of some steps.
       label: of these eigenvalues, for the legend.
     """
     values = _filled("eigenvalues", eigenvalues).ravel()

@@ -677,7 +677,7 @@ VALUE_ERRORS = {
     "`layer` must call an rnncells.RNN, got Dense": lambda: diagnostics.record(
         nn.Dense(2), params_of(nn.Dense(2)), X
     ),
-    "`jacobians` must be": lambda: diagnostics.singular_values(X),
+    "`jacobians` must be": lambda: diagnostics.carry_gradients(X),
     "`norm` must be 'spectral' or": lambda: diagnostics.carry_gradients(
         np.ones((3, 2, 2)), norm="l1"
     ),

@@ -105,7 +105,7 @@ class Run:
         figure = Figure(figsize=(5, 5), layout="constrained")
         ax = figure.add_subplot()
         for name, step in (("step 1", 0), (f"step {TIME}", -1)):
-            values = diagnostics.eigenvalues(self.found.jacobians[0])[step]
+            values = jnp.linalg.eigvals(self.found.jacobians[0])[step]
             plots.spectrum(values, ax, label=name)
         return figure
 
@@ -150,7 +150,7 @@ def main(folder: str) -> None:
             figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
     exponents = np.asarray(diagnostics.lyapunov_exponents(run.found.jacobians))
     print("first Lyapunov exponents:", exponents[:, 0].round(3))
-    values = diagnostics.singular_values(run.found.jacobians)
+    values = jnp.linalg.svdvals(run.found.jacobians)
     print("largest singular value, mean over steps:", float(values[..., 0].mean()))
 
 

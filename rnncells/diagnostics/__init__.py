@@ -23,8 +23,6 @@ from rnncells.diagnostics.statistics import Saturation as Saturation
 from rnncells.diagnostics.statistics import by_lag as by_lag
 from rnncells.diagnostics.statistics import carry_gradients as carry_gradients
 from rnncells.diagnostics.statistics import drift as drift
-from rnncells.diagnostics.statistics import eigenvalues as eigenvalues
 from rnncells.diagnostics.statistics import lyapunov_exponents as lyapunov_exponents
 from rnncells.diagnostics.statistics import norms as norms
 from rnncells.diagnostics.statistics import saturation as saturation
-from rnncells.diagnostics.statistics import singular_values as singular_values

@@ -130,41 +130,6 @@ def drift(states: Array, mask: Array | None = None) -> Drift:
     )
 
 
-def singular_values(jacobians: Array) -> Array:
-    """Returns the singular values of each step, `(*batch, time, size)`, descending.
-
-    A step with all singular values below 1 shrinks every gradient that flows back
-    through it.
-
-    >>> import jax.numpy as jnp, rnncells
-    >>> steps = jnp.array([[[0.0, 2.0], [0.5, 0.0]]])  # one step
-    >>> rnncells.diagnostics.singular_values(steps).tolist()
-    [[2.0, 0.5]]
-
-    Args:
-      jacobians: `(*batch, time, size, size)`.
-    """
-    _check(jacobians)
-    return jnp.linalg.svd(jacobians, compute_uv=False)
-
-
-def eigenvalues(jacobians: Array) -> Array:
-    """Returns the eigenvalues of each step, complex `(*batch, time, size)`, unordered.
-
-    JAX computes them on CPU, and on some GPUs.
-
-    >>> import jax.numpy as jnp, rnncells
-    >>> steps = jnp.array([[[0.0, -1.0], [1.0, 0.0]]])  # one rotation
-    >>> sorted(rnncells.diagnostics.eigenvalues(steps).imag.ravel().tolist())
-    [-1.0, 1.0]
-
-    Args:
-      jacobians: `(*batch, time, size, size)`.
-    """
-    _check(jacobians)
-    return jnp.linalg.eigvals(jacobians)
-
-
 def carry_gradients(
     jacobians: Array,
     *,

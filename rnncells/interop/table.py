@@ -34,27 +34,17 @@ from rnncells.cells.variational import VariationalDropout
 
 
 class Form(NamedTuple):
-    """One of our cells in another library.
+    """One of our cells in another library."""
 
-    Attributes:
-      kind: our class.
-      gates: our letters of the gates in the other library's order, "" for one gate.
-      arrays: blocks of each of the other library's arrays, by name. Arrays of biases
-        are absent if the cell has no biases.
-      options: for each field of our cell, the values that the other library has.
-      negated: gates whose kernels and biases have the opposite sign.
-      offsets: numbers that are added to our biases, by gate.
-      side_by_side: our letters of the gates in our order, if our cell has them side by
-        side in `ih` and `hh`.
-    """
-
-    kind: type[RNNCellBase]
-    gates: str
+    kind: type[RNNCellBase]  # our class
+    gates: str  # our letters of the gates in the other library's order; or empty
+    # Blocks of each of the other library's arrays, by name. Arrays of biases are absent
+    # if the cell has no biases.
     arrays: Mapping[str, str]
-    options: Mapping[str, tuple] = {}
-    negated: str = ""
-    offsets: Mapping[str, int] = {}
-    side_by_side: str = ""
+    options: Mapping[str, tuple] = {}  # values of our fields that the other library has
+    negated: str = ""  # gates whose kernels and biases have the opposite sign
+    offsets: Mapping[str, int] = {}  # numbers that are added to our biases, by gate
+    side_by_side: str = ""  # our letters in our order, if gates are in `ih` and `hh`
 
     @property
     def bias_side(self) -> str:

@@ -13,12 +13,7 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells._checks import (
-    check_deterministic,
-    check_fields,
-    check_rate,
-    check_rng,
-)
+from rnncells._checks import check_deterministic, check_fields, check_rate, check_rng
 from rnncells._user_warning import warn
 from rnncells.cells import any_cell
 from rnncells.cells.base import RNNCellBase

@@ -14,13 +14,7 @@ from jax import Array
 from rnncells.cells.any_cell import feature_dims
 from rnncells.gradients import is_forward, is_plain_backward
 from rnncells.loops.fast import EngineRun
-from rnncells.loops.request import (
-    Loop,
-    Obstacle,
-    PureFunction,
-    StepRequest,
-    is_newton,
-)
+from rnncells.loops.request import Loop, Obstacle, PureFunction, StepRequest, is_newton
 from rnncells.recurrence import newton, pytrees
 from rnncells.recurrence.chunks import Segment, split_time
 from rnncells.recurrence.forward import run as forward
