@@ -69,16 +69,7 @@ from rnncells import _lazy
 
 __version__ = "0.2.0"
 # Submodules for users, in addition to those in rnncells/public.py.
-_SUBMODULES = (
-    "cells",
-    "diagnostics",
-    "interop",
-    "layers",
-    "legacy",
-    "nnx",
-    "plots",
-    "testing",
-)
+_SUBMODULES = "cells diagnostics interop layers legacy nnx plots testing".split()
 
 # rnncells/public.py lists the public names. They are imported when one of them is first
 # used (PEP 562), so that `rnncells --help` does not import JAX and Flax.

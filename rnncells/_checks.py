@@ -175,8 +175,7 @@ def check_deterministic(name: str, value: Any, rate_name: str, rate: float) -> N
             "got None. Pass it to the call, for example deterministic=False in "
             "training, or set the field."
         )
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"`deterministic` of {name} must be a bool, got {value!r}.")
+    check_bools(name, deterministic=value)
 
 
 def check_rng(module: Any, stream: str) -> None:

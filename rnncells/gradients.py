@@ -109,9 +109,6 @@ class TruncatedBptt(Bptt):
     `RNN(cell, gradient=TruncatedBptt(k), memory=Chunk(k))` keeps the residuals of one
     window at a time.
 
-    >>> import rnncells
-    >>> rnn = rnncells.RNN(rnncells.GRUCell(4), gradient=rnncells.TruncatedBptt(20))
-
     Attributes:
       steps: number of steps of a window, at least 1.
 

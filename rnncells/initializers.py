@@ -32,11 +32,7 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1) -> Initializer:
 
     JAX has no QR decomposition in half precision, so such matrices are drawn in float32
     and rounded. In other dtypes, the values are those of
-    `jax.nn.initializers.orthogonal`.
-
-    Args:
-      scale: factor of the orthogonal matrix.
-      column_axis: axis of the columns, which are orthonormal.
+    `jax.nn.initializers.orthogonal`, whose arguments it has.
 
     Reference: Saxe, McClelland and Ganguli, 2013, https://arxiv.org/abs/1312.6120.
     """

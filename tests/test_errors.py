@@ -473,8 +473,8 @@ VALUE_ERRORS = {
     "`reverse` of Bidirectional needs `keep_order=True`": lambda: init(
         Bidirectional(gru(), gru()), reverse=True
     ),
-    "`initial_carry` of Bidirectional must be a pair .* got tuple": lambda: init(
-        Bidirectional(gru(), gru()), initial_carry=(jnp.ones((2, 4)),) * 3
+    "`initial_carry` of Bidirectional must be .* each of the 2 .* got tuple": lambda: (
+        init(Bidirectional(gru(), gru()), initial_carry=(jnp.ones((2, 4)),) * 3)
     ),
     r"`reset_carry` must have the .* carry, real\(2, 4\), got real\(4,\)": lambda: run(
         resets=jnp.ones((2, 7), bool), reset_carry=jnp.ones(4)
@@ -581,7 +581,6 @@ VALUE_ERRORS = {
         STEP, STATES[0], layer=GRU(4), method="step"
     ),
     "each of the 1 recurrent .* The": lambda: step(Stack([gru()]), STEP, (STEP,)),
-    "The inputs have one axis more than the": lambda: step(gru(), jnp.zeros((2, 4)), X),
     "A step takes the carry, and then": lambda: step(gru(), STEP, jnp.zeros((2, 4))),
     "`proj_features` of LSTM must be less than": lambda: lstm(proj_features=4),
     r"`dropout` of LSTM must be in \[0, 1\), got 1.0": lambda: lstm(dropout=1.0),

@@ -126,11 +126,6 @@ def check_carry_shapes(
             " This carry lacks batch axes. `initialize_carry` takes the shape of one "
             f"step of input with its features, such as {shape}."
         )
-    elif has_structure and all(len(s) == len(o) + 1 for s, o in zip(shapes, actual)):
-        hint = (
-            " The inputs have one axis more than the carry: a step takes one time "
-            "step, and a layer such as RNN takes a sequence."
-        )
     raise ValueError(
         f"`carry` of {name}(features={features}) must have shapes {expected} for "
         f"inputs of shape {shape}, got {carry_shapes}.{hint}"

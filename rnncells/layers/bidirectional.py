@@ -14,7 +14,7 @@ from rnncells._checks import check_fields, check_instance
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import takes_any_keyword
 from rnncells.cells.carry import Carry
-from rnncells.layers.checks import check_call, check_pair, resolve_flags
+from rnncells.layers.checks import check_call, check_carries, resolve_flags
 from rnncells.layers.rnn import RNN
 from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.recurrence.pytrees import StructTree
@@ -140,7 +140,7 @@ class Bidirectional(RecurrentLayer):
         carries = {"initial_carry": initial_carry, "reset_carry": reset_carry}
         pairs: dict[str, Any] = {k: v for k, v in carries.items() if v is not None}
         for name, pair in pairs.items():
-            check_pair(name, pair)
+            check_carries("Bidirectional", name, pair, 2)
         if init_key is not None:
             pairs["init_key"] = jax.random.split(init_key)
 

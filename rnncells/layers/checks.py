@@ -149,28 +149,6 @@ def warn_layout(inputs: Array, feature_dims: int) -> None:
         )
 
 
-def check_sequences(
-    inputs: ArrayTree,
-    feature_dims: int,
-    time_major: bool,
-    *,
-    seq_lengths: Any = None,
-    mask: Any = None,
-    resets: Any = None,
-) -> tuple[int, Array | None, Array | None, Array | None]:
-    """Returns the position of the time axis, and lengths, mask and resets as arrays."""
-    sizes = check_layout(inputs, feature_dims)
-    warn_layout(jax.tree.leaves(inputs)[0], feature_dims)
-    axis = 0 if time_major else len(sizes) - 1
-    batch = sizes[:axis] + sizes[axis + 1 :]
-    return (
-        axis,
-        check_lengths(seq_lengths, batch, sizes[axis]),
-        check_steps("mask", mask, sizes),
-        check_steps("resets", resets, sizes),
-    )
-
-
 def check_layout(inputs: ArrayTree, feature_dims: int) -> tuple[int, ...]:
     """Returns the sizes of the batch and time axes; all inputs must share them."""
     leaves = jax.tree.leaves(inputs)
@@ -253,13 +231,16 @@ def _raise_if_out_of_range(lengths: chex.Array, steps: int) -> None:
         )
 
 
-def check_pair(name: str, pair: Any) -> None:
-    """Raises ValueError unless `pair` is a tuple or list (forward, backward)."""
-    is_pair = isinstance(pair, tuple | list) and len(pair) == 2
-    if not is_pair or isinstance(pair, LSTMStates):
+def check_carries(owner: str, name: str, carries: Any, count: int) -> None:
+    """Raises ValueError unless there is one carry for each recurrent layer."""
+    is_one_each = isinstance(carries, tuple | list) and len(carries) == count
+    if not is_one_each or isinstance(carries, LSTMStates):
+        is_step = name == "carries"
+        hint = " The arguments of `step` are (carries, inputs)." if is_step else ""
         raise ValueError(
-            f"`{name}` of Bidirectional must be a pair (forward, backward), got "
-            f"{type(pair).__name__} {jax.tree.map(jnp.shape, pair)}."
+            f"`{name}` of {owner} must be a tuple with one carry for each of the "
+            f"{count} recurrent layers, got {type(carries).__name__} "
+            f"{jax.tree.map(jnp.shape, carries)}.{hint}"
         )
 
 

@@ -17,7 +17,6 @@ from rnncells.cells.carry import Carry
 from rnncells.layers import checks
 from rnncells.layers.padding import Padding, check_one_step, infer_padding, step_padding
 from rnncells.layers.sequence_layer import RecurrentLayer
-from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
 
@@ -201,15 +200,7 @@ class ComposedLayer(RecurrentLayer):
         count = len(self._recurrent())
         if carries is None:
             return [None] * count
-        is_one_each = isinstance(carries, tuple | list) and len(carries) == count
-        if not is_one_each or isinstance(carries, LSTMStates):
-            is_step = name == "carries"
-            hint = " The arguments of `step` are (carries, inputs)." if is_step else ""
-            raise ValueError(
-                f"`{name}` of {type(self).__name__} must be a tuple with one carry for "
-                f"each of the {count} recurrent layers, got {type(carries).__name__} "
-                f"{jax.tree.map(jnp.shape, carries)}.{hint}"
-            )
+        checks.check_carries(type(self).__name__, name, carries, count)
         return carries
 
 

@@ -64,14 +64,14 @@ def decode(
     deterministic: bool | None,
     **keep: bool,
 ) -> tuple[Carry, Carry | None, tuple[ArrayTree, ArrayTree]]:
-    """Runs a layer on its own outputs.
+    """Returns the final carry, all carries (or None), and `(outputs, inputs)`.
 
-    Returns:
-      The final carry, the carries after every step (or None), and the outputs and the
-      inputs after every step, time first.
+    The inputs are those after every step. Time is first.
     """
     if feedback.targets is not None and _is_known(feedback.rate) and feedback.rate == 1:
-        inputs = jax.tree.map(_shifted, first, feedback.targets)
+        inputs = jax.tree.map(
+            lambda x, t: jnp.concatenate([x[None], t[:-1]]), first, feedback.targets
+        )
         step = partial(apply_step, deterministic=deterministic)
         result = schedule.scan(
             partial(_loop, rnn, step), None, carry, inputs, _NO_MASKS, **keep
@@ -98,10 +98,6 @@ def _loop(
     options = {"implementation": "scan" if is_scan else "auto"}
     request = StepRequest(rnn, carry, xs, step, body, reset_carry, options)
     return table.run(request, (table.FAST, table.PLAIN))
-
-
-def _shifted(first: Array, targets: Array) -> Array:
-    return jnp.concatenate([first[None], targets[:-1]])
 
 
 def _decoding_inputs(

@@ -43,15 +43,6 @@ _Name = Literal["auto", "scan", "associative", "newton"]
 Implementation = _Name | Newton
 
 
-def _check_implementation(value: Any) -> None:
-    """Raises ValueError unless a value is a choice for `implementation`."""
-    if not (isinstance(value, Newton) or value in get_args(_Name)):
-        raise ValueError(
-            f"`implementation` of RNN must be one of {list(get_args(_Name))} or a "
-            f"Newton(...), got {value!r}."
-        )
-
-
 class RNN(RecurrentLayer):
     """Runs a cell over the time axis of its inputs.
 
@@ -183,7 +174,12 @@ class RNN(RecurrentLayer):
     def __post_init__(self) -> None:
         checks.check_cell_instance("RNN", self.cell)
         check_fields(self)
-        _check_implementation(self.implementation)
+        names = get_args(_Name)
+        if not (is_newton(self.implementation) or self.implementation in names):
+            raise ValueError(
+                f"`implementation` of RNN must be one of {list(names)} or a "
+                f"Newton(...), got {self.implementation!r}."
+            )
         for name in ("variable_axes", "split_rngs"):
             # A layer is hashed by its fields, as a static argument of jit.
             object.__setattr__(self, name, FrozenDict(getattr(self, name)))
@@ -261,15 +257,13 @@ class RNN(RecurrentLayer):
             padded_outputs = self.padded_outputs
         check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
         inputs = self._arrays(inputs)
-        axis, seq_lengths, mask, resets = checks.check_sequences(
-            inputs,
-            self._feature_dims(),
-            flags["time_major"],
-            seq_lengths=seq_lengths,
-            mask=mask,
-            resets=resets,
-        )
         sizes = checks.check_layout(inputs, self._feature_dims())
+        checks.warn_layout(jax.tree.leaves(inputs)[0], self._feature_dims())
+        axis = 0 if flags["time_major"] else len(sizes) - 1
+        batch = sizes[:axis] + sizes[axis + 1 :]
+        seq_lengths = checks.check_lengths(seq_lengths, batch, sizes[axis])
+        mask = checks.check_steps("mask", mask, sizes)
+        resets = checks.check_steps("resets", resets, sizes)
         carry, reset_carry = self._carries(
             inputs, axis, initial_carry, init_key, resets, reset_carry
         )
@@ -303,7 +297,7 @@ class RNN(RecurrentLayer):
         if not flags["return_certificate"]:
             return results
         if certificate is None:  # there was nothing to solve for
-            certificate = exact_certificate(sizes[:axis] + sizes[axis + 1 :])
+            certificate = exact_certificate(batch)
         return results, certificate
 
     def step(
