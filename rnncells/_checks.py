@@ -38,10 +38,10 @@ def check_fields(module: Any) -> None:
         elif get_origin(kind) is Literal:
             check_choice(name, field, value, kind)
         elif get_origin(kind) is Callable and not callable(value):
-            raise TypeError(
-                f"`{field}` of {name} must be a function, got {value!r}. The width of "
-                "the inputs is not an argument: cells read it from the inputs."
-            )
+            width = " (The width of the inputs is read from them.)"
+            hint = width if isinstance(value, int) else ""
+            got = f"got {value!r}.{hint}"
+            raise TypeError(f"`{field}` of {name} must be a function, {got}")
         elif field in ("dtype", "param_dtype"):
             _check_dtype(name, field, value)
 

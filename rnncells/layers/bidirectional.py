@@ -65,11 +65,6 @@ class Bidirectional(RecurrentLayer):
     def __post_init__(self) -> None:
         for name in ("forward_rnn", "backward_rnn"):
             check_instance("Bidirectional", name, getattr(self, name))
-            if isinstance(getattr(self, name), nn.RNNCellBase):
-                raise TypeError(
-                    f"`{name}` of Bidirectional must be a layer over sequences such as "
-                    f"RNN(cell), got the cell {type(getattr(self, name)).__name__}."
-                )
             if not _takes_reverse(getattr(self, name)):
                 raise TypeError(
                     f"`{name}` of Bidirectional must be a layer that is called with "
