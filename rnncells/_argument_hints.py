@@ -151,7 +151,7 @@ class ExplainsArguments:
             if name in UNSUPPORTED_METHODS:
                 explained = f"`{name}` of {owner} {UNSUPPORTED_METHODS[name]}."
             elif any(synonym in fields for synonym in _synonyms(name)):
-                explained = _explanation(owner, name, fields)
+                explained = explanation(owner, name, fields)
             else:
                 raise
             raise AttributeError(explained) from None
@@ -188,7 +188,7 @@ def _error(
     fields = getattr(cls, "__dataclass_fields__", {})
     messages = []
     for name in sorted(kwargs.keys() - signature.parameters.keys()):
-        explained = _explanation(owner, name, accepted)
+        explained = explanation(owner, name, accepted)
         if explained is None and name in fields:
             explained = f"`{name}` is an argument of {cls.__name__}, not of its call."
         choices = ", ".join(accepted)
@@ -204,7 +204,7 @@ def _error(
     return " ".join(messages)
 
 
-def _explanation(owner: str, name: str, accepted: Iterable[str]) -> str | None:
+def explanation(owner: str, name: str, accepted: Iterable[str]) -> str | None:
     """Returns the replacement of an unknown argument, or None if there is none."""
     names = [known for known in accepted if known in _synonyms(name)]
     if names:

@@ -40,8 +40,11 @@ class DropConnectCell(WrapperCell):
     >>> y.shape
     (2, 5, 4)
 
-    Attributes, in addition to those of `rnncells.cells.wrapper.WrapperCell`:
+    Attributes:
+      cell: the wrapped cell.
       rate: probability that a weight is zero, in [0, 1). Default: 0.5.
+      deterministic: whether no weight is dropped. Required here or in the call.
+        Default: None.
       rng_collection: name of the random stream. Default: `'dropout'`.
 
     Raises:
@@ -53,6 +56,8 @@ class DropConnectCell(WrapperCell):
     """
 
     rate: float = 0.5
+    deterministic: bool | None = None
+    rng_collection: str = "dropout"
 
     _splits_stream = False
 

@@ -1,6 +1,5 @@
 """The base class of cells around another cell."""
 
-from dataclasses import KW_ONLY
 from typing import Any
 
 import flax.linen as nn
@@ -16,11 +15,10 @@ from rnncells.cells.carry import ShapeTree
 class WrapperCell(RNNCellBase):
     """Base of cells around one other cell, whose carry and projection they share.
 
+    A subclass has the field `rng_collection`, the name of a random stream.
+
     Attributes:
       cell: the wrapped cell, which has `project` and `recur`.
-      deterministic: whether no random numbers are drawn. Required here or in the call.
-        Default: None.
-      rng_collection: name of the random stream. Default: `'dropout'`.
 
     Raises:
       TypeError: `cell` is no such cell, or its `features` is None.
@@ -28,9 +26,6 @@ class WrapperCell(RNNCellBase):
     """
 
     cell: RNNCellBase
-    _: KW_ONLY
-    deterministic: bool | None = None
-    rng_collection: str = "dropout"
 
     # Whether `RNN` splits the random stream over time.
     _splits_stream = True

@@ -43,13 +43,14 @@ class ZoneoutCell(WrapperCell):
     >>> y.shape
     (2, 5, 4)
 
-    Attributes, in addition to those of `rnncells.cells.wrapper.WrapperCell`:
+    Attributes:
       cell: the wrapped cell. Its output must be a part of its carry, like h of an LSTM.
       rate: probability that an element keeps its previous value, in [0, 1): one rate
         for all parts of the carry, or one rate for each part, for example for (c, h).
         Default: 0.1.
       deterministic: whether to compute the expected value and draw no mask. Required
         here or in the call. Default: None.
+      rng_collection: name of the random stream. Default: `'dropout'`.
 
     Raises:
       ValueError: a rate is not in [0, 1); the number of rates differs from the number
@@ -62,6 +63,8 @@ class ZoneoutCell(WrapperCell):
     """
 
     rate: float | Sequence[float] = 0.1
+    deterministic: bool | None = None
+    rng_collection: str = "dropout"
 
     def __post_init__(self) -> None:
         rates = self.rate if isinstance(self.rate, Sequence) else [self.rate]

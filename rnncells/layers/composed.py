@@ -28,6 +28,8 @@ class ComposedLayer(RecurrentLayer):
     and `_apply_layers`.
     """
 
+    _makes_layers = True
+
     @nn.nowrap
     def _recurrent(self) -> list[nn.Module]:
         """Returns the recurrent layers, bound, in their order."""

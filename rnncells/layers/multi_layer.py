@@ -102,6 +102,8 @@ class MultiLayerRNN(RecurrentLayer):
     projection: Projection = "auto"
     gradient: Gradient = Bptt()
 
+    _makes_layers = True
+
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_fields(self)

@@ -80,6 +80,7 @@ class RecurrentLayer(ExplainsArguments, nn.Module):
     """
 
     _final_carry = {"return_carry": True}
+    _makes_layers = False  # whether `setup` makes the layers
 
     @nn.nowrap
     @wraps(SequenceLayer.run, assigned=("__doc__", "__annotations__"))
@@ -140,9 +141,10 @@ class RecurrentLayer(ExplainsArguments, nn.Module):
                         "parameters. Call layer.apply(params, None, x_t, "
                         "method='initialize_carry')."
                     )
-            unbound: Any = self.clone(parent=None)
-            options = {"batch_shape": batch_shape, "method": "initialize_carry"}
-            return unbound.apply({}, key, sample_input, **options)
+            if self._makes_layers:
+                unbound: Any = self.clone(parent=None)
+                options = {"batch_shape": batch_shape, "method": "initialize_carry"}
+                return unbound.apply({}, key, sample_input, **options)
         check_key(key)
         carry_of = partial(self._initial_carry, key)
         return carry_of(resolve_input_spec(name, carry_of, sample_input, batch_shape))

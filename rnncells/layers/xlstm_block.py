@@ -1,6 +1,7 @@
 """The blocks of the extended LSTM (xLSTM)."""
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from typing import Any, Literal
 
 import chex
@@ -73,6 +74,7 @@ class XLSTMBlock(ResidualBlock):
     kind: Kind = "mlstm"
     num_heads: int = 4
     inner_features: int | None = None
+    _: KW_ONLY
     block_size: int = 4
 
     def __post_init__(self) -> None:

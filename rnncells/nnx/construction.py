@@ -16,6 +16,7 @@ from flax.core import FrozenDict
 from flax.errors import InvalidRngError
 from jax import Array
 
+from rnncells._argument_hints import explanation
 from rnncells.cells.any_cell import feature_dims, initialize_carry, is_cell
 from rnncells.cells.carry import is_shape
 from rnncells.layers.multi_layer import MultiLayerRNN
@@ -79,12 +80,11 @@ def bound(
         for width in unknown & {"input_size", "in_size", "input_dim"}:
             text = f"`{width}` of {linen.__name__} is called `in_features`."
             raise TypeError(text) from None
-        # Classes of rnncells explain arguments that they do not have.
-        linen.__new__(linen, **dict.fromkeys(unknown))
-        raise TypeError(
-            f"rnncells.nnx.{name}: {error}. Its arguments are "
-            f"{', '.join(expected.parameters)}."
-        ) from None
+        fields = linen.__dataclass_fields__
+        texts = [explanation(linen.__name__, n, fields) for n in sorted(unknown)]
+        default = f"{error}. Its arguments are {', '.join(expected.parameters)}."
+        text = " ".join(filter(None, texts)) or f"rnncells.nnx.{name}: {default}"
+        raise TypeError(text) from None
     arguments.apply_defaults()
     del arguments.arguments["rngs"]
     return arguments.arguments

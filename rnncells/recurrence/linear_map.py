@@ -95,9 +95,8 @@ def mapped_together(results: ArrayTree, operands: ArrayTree) -> ArrayTree:
     `linear_map` maps all its results then, and JAX allows no tangent to be mapped where
     its primal is not.
     """
-    leaves, tree = jax.tree.flatten(results)
-    mapped = _together.bind(*leaves, *jax.tree.leaves(operands), count=len(leaves))
-    return jax.tree.unflatten(tree, mapped)
+    leaves = jax.tree.leaves(operands)
+    return jax.tree.map(lambda result: _together.bind(result, *leaves), results)
 
 
 def _batch(
@@ -120,13 +119,10 @@ def _batch(
     return results, [0] * len(results)
 
 
-def _batch_together(
-    operands: list[Array], axes: list[int | None], *, count: int
-) -> tuple[list[Array], list[int]]:
+def _batch_together(operands: list[Array], axes: list[int | None]) -> tuple[Array, int]:
     mapped = zip(operands, axes, strict=True)
     (size, *_) = {a.shape[k] for a, k in mapped if k is not None}
-    pairs = zip(operands[:count], axes)
-    return [batching.bdim_at_front(x, axis, size) for x, axis in pairs], [0] * count
+    return batching.bdim_at_front(operands[0], axes[0], size), 0
 
 
 _map = Primitive("linear_map")
@@ -139,8 +135,7 @@ batching.primitive_batchers[_map] = _batch
 mlir.register_lowering(_map, mlir.lower_fun(_evaluate, multiple_results=True))
 
 _together = Primitive("mapped_together")
-_together.multiple_results = True
-_together.def_impl(lambda *operands, count: list(operands[:count]))
-_together.def_abstract_eval(lambda *operands, count: list(operands[:count]))
+_together.def_impl(lambda result, *operands: result)
+_together.def_abstract_eval(lambda result, *operands: result)
 batching.primitive_batchers[_together] = _batch_together
-mlir.register_lowering(_together, lambda _, *operands, count: operands[:count])
+mlir.register_lowering(_together, lambda _, result, *operands: [result])
