@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import pydoc
 import re
 import sys
 import zlib
@@ -121,6 +122,22 @@ def signature_of_module(app, what, name, obj, options, signature, annotation):
 SECTION = re.compile(r"^Attributes(?:, in addition to those of (.*)|:)$")
 
 
+FIELDS_OF = re.compile(
+    r"^Attributes(?:, in addition to those of `([\w.]+)`)?:\n((?:  .*\n?)+)", re.M
+)
+
+
+def inherited(name, own):
+    """Returns the entries of fields of a base class without a page, as lines."""
+    base, text = FIELDS_OF.search(inspect.getdoc(pydoc.locate(name))).groups()
+    lines = inherited(base, own + text) if base else []
+    for entry in re.split(r"\n(?=  \w)", text.rstrip()):
+        field = entry.partition(":")[0].strip()
+        if not re.search(rf"^\s+{field}: ", own, re.M):
+            lines += entry.splitlines()
+    return lines
+
+
 def sections(app, what, name, obj, options, lines):
     """Shows the attributes of a class as arguments of its constructor.
 
@@ -136,9 +153,13 @@ def sections(app, what, name, obj, options, lines):
         others = found[1] or ""
         while others and not others.endswith(":"):
             others += " " + rest.pop(0).strip()
-        if others:
+        base = others.strip("`:")
+        # Bases with a page are public names, `rnncells.X` or `X`.
+        if others and base.count(".") < 2:
             out += [f"It also has the attributes of {others[:-1]}.", ""]
         out.append("Args:" if inspect.isclass(obj) else "Attributes:")
+        if base.count(".") > 1:
+            out += inherited(base, "\n".join(lines))
     lines[:] = out
 
 
