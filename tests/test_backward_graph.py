@@ -1,16 +1,17 @@
 """The backward graph: PyTorch's examples node for node, values, pictures, the page."""
 
 import re
+import runpy
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from backward_graph_pictures import PAGE, pictures
 from cases import CELLS, assert_close, each_cell, random_params, random_setting
 from jax.extend import core as jex
 from levels import by_level
@@ -688,8 +689,9 @@ def without_saved(lines):
 
 
 def test_page_runs_and_has_the_pictures_of_its_examples():
-    graphs = pictures()
-    assert set(PAGE.with_suffix("").iterdir()) == set(graphs)
+    docs = Path(__file__).resolve().parent.parent / "docs"
+    graphs = runpy.run_path(str(docs / "backward_graph.py"))["pictures"]()
+    assert {*(docs / "backward-graph").iterdir()} == {*graphs}
     for path, graph in graphs.items():
         root = ElementTree.fromstring(path.read_text())
         texts = [e.text for e in root.iter("{http://www.w3.org/2000/svg}text")]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from levels import by_level
 
-import rnncells
 from benchmarks import cli, contenders, floor, scaling
 from benchmarks.linen import check_equal_to_flax
 from benchmarks.measure import PEERS, describe_environment, measure_case
@@ -178,24 +177,6 @@ PAGE = (Path(__file__).resolve().parent.parent / scaling.PAGE).read_text()
 def test_tables_are_those_of_the_formulas(name):
     begin, end = scaling.markers(name)
     assert begin + scaling.TABLES[name]() + end in PAGE
-
-
-def test_model_has_the_parameters_of_the_layer():
-    model = scaling.LSTM
-    layer = rnncells.LSTM(model.features, num_layers=model.layers)
-    sample = jax.ShapeDtypeStruct((1, 2, model.features), jnp.float32)
-    params = jax.eval_shape(layer.init, jax.random.key(0), sample)
-    size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    assert model.parameters == size
-    assert "134 million" in PAGE and round(size / 1e6) == 134
-    assert "537 MB" in PAGE and round(4 * size / 1e6) == 537
-
-
-def test_ring_sends_what_its_steps_send():
-    """Each device sends one of its `n` parts in each of `2 (n - 1)` steps."""
-    for devices in (1, 2, 8):
-        parts = [1200.0 / devices] * 2 * (devices - 1)
-        assert isclose(scaling.sent(1200.0, devices), sum(parts))
 
 
 def test_times_of_a_small_model():

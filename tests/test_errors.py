@@ -378,7 +378,7 @@ TYPE_ERRORS = {
     "LSTM returns .* the next layer": lambda: init(nn.Sequential([lstm(), nn.tanh])),
     "`cell` of RNN .* got a list. Make one cell": lambda: RNN([GRUCell(4), GRUCell(5)]),
     "`inputs` must be an array of": lambda: gru().init(KEY, np.array([[["a", "b"]]])),
-    "`kernel_size` of ConvLSTMCell must be an int": lambda: ConvLSTMCell(4, (3.0, 3)),
+    r"`kernel_size\[0\]` of ConvLSTMCell must be an": lambda: ConvLSTMCell(4, (3.0, 3)),
     "MultiLayerRNN must be an int": lambda: MultiLayerRNN(GRUCell(4), num_layers=2),
     "LSTM takes features by position, got 3 arguments": lambda: LSTM(3, 4, 2),
     "got a PackedSequence of PyTorch. Convert it with": lambda: run(Batch()),
@@ -397,7 +397,6 @@ TYPE_ERRORS = {
     ),
     "`dtype` of GRUCell must be floating or": lambda: GRUCell(4, dtype=jnp.int32),
     "`dtype` of GRU must be floating or complex, got": lambda: GRU(4, dtype="bf16"),
-    "`kernel_init` of LSTMCell must": lambda: LSTMCell(4, kernel_init="glorot_uniform"),
     "`recurrent_kernel_init` of LSTMCell must be .*, got orthogonal.": lambda: LSTMCell(
         4, recurrent_kernel_init=nn.initializers.orthogonal
     ),
@@ -450,9 +449,6 @@ TYPE_ERRORS = {
     r"feed\(outputs, key\). `feed_key`": lambda: decode(steps=3, feed=lambda y, key: y),
     "`teacher_forcing_rate` of `decode` must be a number": lambda: force(jnp.ones(2)),
     "a field `deterministic`": lambda: init(RNN(ProposalCell()), deterministic=True),
-    "`reset_carry` is not an argument of LSTM": lambda: init(
-        Stack([LSTM(4)]), resets=jnp.ones((2, 7), bool), reset_carry=(STATES,)
-    ),
 }
 VALUE_ERRORS = {
     r"`carry` of LSTMCell\(features=4\) must have shapes \(\(2, 4\),": lambda: LSTMCell(
@@ -636,7 +632,7 @@ VALUE_ERRORS = {
         lstm(), {"epoch": 3, "state": {}}, "lstm."
     ),
     r"2 values, \(sum of losses, count\), got 1\.": lambda: summed(lambda s: s),
-    r"got 3\. .* pass `carry`": lambda: summed(lambda s: (s, 1, s)),
+    r"got 3\. With `carry`, ": lambda: summed(lambda s: (s, 1, s)),
     r"count, carry\), got 2": lambda: summed(lambda s: (s, 1), 0.0),
     r"a scalar as its count, got .* \(2,\)": lambda: summed(lambda s: (s, np.ones(2))),
     r"carry .* argument, float32\[\], got int": lambda: summed(
@@ -702,6 +698,10 @@ VALUE_ERRORS = {
         )
     ),
     "got Conv, whose": lambda: step(Stack([nn.Conv(4, (3,)), GRUCell(4)]), None, STEP),
+    "`reset_carry` must be None for LSTM": lambda: init(
+        Stack([LSTM(4)]), resets=jnp.ones((2, 7), bool), reset_carry=(STATES,)
+    ),
+    "a layer such as RNN takes a sequence": lambda: step(gru(), jnp.zeros((2, 4)), X),
     "got one tuple for": lambda: init(lstm(num_layers=2), ((X[:, 0, :2],) * 2,) * 2),
     "`padded_outputs` must be": lambda: init(Stack([LSTM(4)]), padded_outputs="run"),
     "`skip_connections` of Stack needs keep_order=True in reversed": lambda: Stack(

@@ -34,6 +34,7 @@ from rnncells import (
     TruncatedBptt,
     Uoro,
 )
+from rnncells.recurrence.forward.structure import dependencies
 
 BATCH, TIME = 2, 5
 # Every method that goes forward in time.
@@ -692,6 +693,31 @@ def test_forward_methods_run_without_jit(rng):
     with jax.disable_jit():
         y = rnn.apply(params, x)
     assert_close(y, jax.jit(rnn.apply)(params, x))
+
+
+@pytest.mark.default
+def test_structure_of_a_function_contains_that_of_its_derivatives(rng):
+    """Of a function with reductions, products, slices, a condition and a loop."""
+
+    def function(x, w):
+        a = jnp.tanh(x) @ w
+        b = jnp.concatenate([a[:2] * x[1:3], x[::-1][:1], a[3:]])
+        c = jnp.where(x.sum() > 0, b, 2 * b) + jax.nn.relu(x)[0]
+        d = jax.lax.fori_loop(0, 2, lambda _, v: 0.5 * v, c[:2])
+        return jnp.concatenate([c, d, jax.lax.stop_gradient(x[:1]), x[3:] ** 2])
+
+    x, w = rng.standard_normal(4), rng.standard_normal((4, 4))
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, jnp.float32), (x, w))
+    patterns = dependencies(function, *shapes)
+    jacobian = jax.jit(jax.jacobian(function, (0, 1)))(x, w)
+    for pattern, exact in zip(patterns, jacobian, strict=True):
+        assert pattern.shape == exact.shape
+        assert not (np.asarray(exact) != 0)[~pattern].any()
+    by_x, by_w = patterns
+    assert not by_x[6].any() and not by_w[6:].any()
+    assert (by_x[7] == [False, False, False, True]).all()
+    # Column j of w reaches only a[j].
+    assert (by_w[3] == [[False, False, False, True]] * 4).all()
 
 
 @pytest.mark.default

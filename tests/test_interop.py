@@ -186,6 +186,9 @@ def test_both_ways_can_be_compiled_and_keep_the_param_dtype(library, rng):
     wider = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), theirs)
     loaded = from_theirs(layer, wider)
     assert jax.tree.leaves(loaded)[0].dtype == jnp.bfloat16
+    integers = jax.tree.map(lambda leaf: np.asarray(8 * leaf, np.int32), wider)
+    numbers = jax.tree.map(np.float32, integers)
+    assert_equal(from_theirs(layer, integers), from_theirs(layer, numbers))
     compiled = jax.jit(partial(from_theirs, layer))
     for given in (theirs, wider, jax.tree.map(jnp.asarray, wider)):
         assert_equal(compiled(given), loaded)

@@ -447,3 +447,19 @@ def test_initial_carry_needs_no_parameters_of_setup():
     for layer in (cell, around, rnncells.StackedCell([cell])):
         carry = rnncells.Stack([layer]).initialize_carry(None, (ROWS, FEATURES))
         assert [leaf.shape for leaf in jax.tree.leaves(carry)] == [(ROWS, FEATURES)]
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        rnncells.RNN(rnncells.GRUCell(4), learn_initial_carry=True),
+        rnncells.Stack([rnncells.LSTM(4, learn_states=True)]),
+    ],
+    ids=["RNN", "Stack"],
+)
+def test_a_batch_shape_is_enough_while_parameters_are_created(layer):
+    options = {"method": "initialize_carry"}
+    init = partial(layer.init_with_output, KEY, None, **options)
+    carry, params = init(batch_shape=(ROWS,))
+    assert_equal((carry, params), init((ROWS, FEATURES_IN)))
+    assert_equal(carry, layer.apply(params, None, batch_shape=(ROWS,), **options))

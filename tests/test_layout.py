@@ -102,14 +102,6 @@ def test_fields_of_flax_come_first_and_with_its_defaults(name):
             assert our.default == their.default, our.name
 
 
-def test_docstrings_have_no_latex():
-    for path in (ROOT / "rnncells").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                text = ast.get_docstring(node) or ""
-                assert not re.search(r"\\[a-z]{2,}|\$.+\$|:math:", text), path
-
-
 def test_page_on_the_engine_names_functions_that_exist():
     text = (ROOT / "docs" / "engine.md").read_text()
     places = re.findall(r"`([\w/]+\.py):([\w.]+)`", text)

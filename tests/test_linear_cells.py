@@ -10,6 +10,7 @@ from cases import ALL_CELLS, BATCH, TIME, assert_close, random_params
 from levels import by_level
 
 import rnncells
+from rnncells.cells.slstm import quotient
 
 
 def test_gates_that_underflow_leave_min_lstm_finite():
@@ -45,6 +46,13 @@ def test_mlstm_reads_0_with_a_query_of_0(implementation):
     params["params"]["cell"]["i"]["bias"] = jnp.array([120.0])
     y = jax.jit(rnn.apply)(params, x)
     assert (y[1] == 0).all() and np.isfinite(y).all() and (y[2] != 0).all()
+
+
+def test_divisions_of_half_precision_have_derivatives():
+    """Squares of these denominators are infinite, or 0, in float16."""
+    for below in (1000, 1 / 1000):
+        slope = jax.grad(quotient, 1)(jnp.float16(below), jnp.float16(below))
+        np.testing.assert_allclose(slope, -1 / below, rtol=1e-3)
 
 
 def test_keys_of_delta_nets_have_a_gradient_near_0_in_float16():

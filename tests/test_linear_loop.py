@@ -19,6 +19,13 @@ from levels import by_level, pairwise
 import rnncells
 from rnncells.loops.table import LINEAR as LINEAR_LOOP
 from rnncells.recurrence.linear_recurrence import solve_linear
+from rnncells.recurrence.matrix_state import (
+    MatrixChunk,
+    MatrixState,
+    OuterUpdate,
+    read,
+    step,
+)
 
 BATCH, TIME = 3, 9
 LINEAR = [n for n, case in ALL_CELLS.items() if LINEAR_LOOP.is_for(case.make())]
@@ -37,9 +44,9 @@ OPTIONS = list(
 # All pairs of options, with each cell.
 PAIRS = pairwise(OPTIONS)
 GRID = [(name, *row) for name in (*LINEAR, "CausalConvCell") for row in PAIRS]
-# With masks, resets and chunks.
-CHOSEN = [("MinGRUCell", *PAIRS[5]), ("LRUCell", *PAIRS[1]), ("MLSTMCell", *PAIRS[5])]
-CHOSEN += [("GatedDeltaNetCell", *PAIRS[2]), ("CausalConvCell", *PAIRS[1])]
+# Rows with a mask, resets, and less memory than `full`.
+HARD = [row for row in PAIRS if row[2] and row[3] and row[6] != "full"]
+CHOSEN = [(name, *row) for name, row in zip(KINDS, itertools.cycle(HARD))]
 
 
 def arguments_of(rng, case, lengths, mask, resets, carry):
@@ -155,6 +162,80 @@ def test_outputs_and_carries_do_not_depend_on_later_inputs(name, implementation,
         ):
             assert_close(actual[:, :5], expected[:, :5], rtol=1e-5, atol=1e-6)
             assert_close(actual[0], expected[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("gate", by_level(["beta", "log_i"], ["beta"]))
+def test_nonfinite_operands_of_matrix_states_spoil_only_later_steps(gate, rng):
+    """Each row has one operand that is not finite at one step, the last row a state."""
+    steps, held, reset_at = 6, 3, 4
+    cases = [*itertools.product(range(5), (0, 2, held, 5), (np.nan, np.inf))]
+    # The square of a key overflows.
+    cases += [(1, t, 1e25) for t in (0, 2, held, 5) if gate == "beta"]
+    rows = len(cases) + 3
+
+    def draw(*shape):
+        return jnp.asarray(rng.normal(size=(steps, rows, 2, *shape)), jnp.float32)
+
+    clean = [draw(4), draw(4) / 2, draw(3), -abs(draw()), abs(draw())]
+    if gate == "beta":  # Large values at step 4 are harmless until another one follows.
+        clean[1] = clean[1].at[4, -3:-1].set(1e18)
+        clean[0] = clean[0].at[2, -3].set(1e20)
+    operands, is_valid = list(clean), np.full((steps, rows), True)
+    if gate == "beta":  # k k k and q k overflow in one row, beta k k in the other.
+        operands[1] = operands[1].at[5, -3].set(1e18)
+        operands[4] = operands[4].at[5, -2].set(1e30)
+        is_valid[5, -3:-1] = False
+    for row, (operand, t, value) in enumerate(cases):
+        operands[operand] = operands[operand].at[t, row].set(value)
+        keeps_state = operand == 0 or t == held
+        end = t + 1 if keeps_state else reset_at if t < reset_at else steps
+        is_valid[t:end, row] = False
+    is_valid[:reset_at, -1] = False
+    S, S_reset = jnp.asarray(rng.normal(size=(2, rows, 2, 3, 4)), jnp.float32)
+    m = None if gate == "beta" else jnp.zeros((rows, 2))
+    clean_state, state = MatrixState(S, m), MatrixState(S.at[-1].set(jnp.inf), m)
+    reset_state = MatrixState(S_reset, m)
+    reset = jnp.zeros((steps, rows), bool).at[reset_at].set(True)
+    update = jnp.ones((steps, rows), bool).at[held].set(False)
+
+    @jax.jit
+    def at_once(state, operands):
+        updates = OuterUpdate(*operands[:4], **{gate: operands[4]})
+        options = {"reset": reset, "update": update, "reset_state": reset_state}
+        chunk = MatrixChunk(state, updates, **options)
+        return *chunk.reads(), chunk.states().S
+
+    reads, ms, states, current = [], [], [], state
+    for t in range(steps):
+        current = reset_state if t == reset_at else current
+        update_t = OuterUpdate(*(x[t] for x in operands[:4]), **{gate: operands[4][t]})
+        after = step(current, update_t)
+        current = current if t == held else after
+        reads.append(read(after.S, update_t.q))
+        ms.append(after.m)
+        states.append(current.S)
+    actual_reads, actual_m, actual_states = at_once(state, operands)
+    # The states do not read q, nor what a step that holds the state is given.
+    assert_near = partial(assert_close, rtol=1e-4, atol=1e-4)
+    assert_near(actual_reads[is_valid], np.stack(reads)[is_valid])
+    has_state = is_valid.copy()
+    for row, (operand, t, _) in enumerate(cases):
+        has_state[t, row] |= operand == 0 or t == held
+    assert_near(actual_states[has_state], np.stack(states)[has_state])
+    assert not np.isfinite(actual_reads[~is_valid]).any()
+    assert not np.isfinite(actual_states[~has_state]).all((1, 2, 3)).any()
+    if gate == "log_i":
+        assert_near(actual_m[is_valid], np.stack(ms)[is_valid])
+
+    @jax.jit
+    @partial(jax.grad, argnums=1)
+    def gradient(state, operands):
+        reads = at_once(state, operands)[0]
+        return jnp.sum(jnp.where(is_valid[..., None, None], reads, 0))
+
+    gradients = gradient(state, operands), gradient(clean_state, clean)
+    for actual, expected in zip(*gradients, strict=True):
+        assert_near(actual, expected)
 
 
 each_kind = pytest.mark.parametrize("name", by_level(KINDS, [KINDS[0]]))

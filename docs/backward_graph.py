@@ -1,6 +1,6 @@
-"""The pictures of docs/backward-graph.md, from the examples on the page.
+"""Draws the pictures of docs/backward-graph.md, from the examples on the page.
 
-    python -m tests.backward_graph_pictures    # writes docs/backward-graph/*.svg
+    python docs/backward_graph.py    # writes docs/backward-graph/*.svg
 
 Graphviz must be installed.
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rnncells.diagnostics import BackwardGraph
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "backward-graph.md"
+DOCS = Path(__file__).resolve().parent
+PAGE = DOCS / "backward-graph.md"
 
 
 def run_examples() -> dict:
