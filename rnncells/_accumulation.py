@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells._array_text import tree_text
-from rnncells.recurrence.pytrees import add, upcast, zeros
+from rnncells.recurrence.pytrees import add, tree_text, upcast, zeros
 
 
 class Accumulated(NamedTuple):
@@ -166,7 +165,7 @@ def _checked(result: Any, carry: Any) -> tuple[Any, Array, Any]:
     if values != len(form):
         raise ValueError(
             f"`losses` must return {len(form)} values, ({', '.join(form)}), got "
-            f"{values}. For windows of time, pass `carry`, and return it."
+            f"{values}. With `carry`, `losses` also returns the new carry."
         )
     loss, count, *rest = result
     if jnp.shape(count) != ():

@@ -1,4 +1,4 @@
-"""Explanations of arguments and methods that are of other libraries or classes."""
+"""Explanations of wrong arguments, and of methods of other libraries."""
 
 import dataclasses
 import inspect
@@ -131,10 +131,15 @@ class ExplainsArguments:
         if len(args) > 1 or fields.keys() - cls.__dataclass_fields__.keys():
             # A subclass may have an `__init__` of its own.
             signature = inspect.signature(cls.__init__)
+            of_flax = ("parent", "name")
+            parameters = signature.parameters.items()
+            own = [p for name, p in parameters if name not in of_flax]
+            signature = signature.replace(parameters=own)
+            kwargs = {k: v for k, v in fields.items() if k not in of_flax}
             try:
-                signature.bind(None, *args, **fields)
+                signature.bind(None, *args, **kwargs)
             except TypeError:
-                message = _error(cls, cls.__name__, signature, args, fields)
+                message = _error(cls, cls.__name__, signature, args, kwargs)
                 if message:
                     raise TypeError(message) from None
         return super().__new__(cls)
@@ -184,7 +189,7 @@ def _error(
 ) -> str:
     """Returns an error message for wrong arguments; empty if some are missing."""
     _, *parameters = signature.parameters.values()
-    accepted = [p.name for p in parameters if p.name not in ("parent", "name")]
+    accepted = [p.name for p in parameters]
     fields = getattr(cls, "__dataclass_fields__", {})
     messages = []
     for name in sorted(kwargs.keys() - signature.parameters.keys()):
@@ -196,10 +201,11 @@ def _error(
         messages.append(explained or default)
     by_position = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(args) > len(by_position):
-        by_name = ", ".join(accepted[len(by_position) :])
+        others = ", ".join(name for name in accepted if name not in by_position)
         messages.append(
-            f"{owner} takes {' and '.join(by_position)} by position, got {len(args)} "
-            f"arguments. Pass the others by name: {by_name}."
+            f"{owner} takes {', '.join(by_position)} by position, got {len(args)} "
+            f"arguments. By name: {others or 'none'}. (The width of the inputs is read "
+            "from them.)"
         )
     return " ".join(messages)
 

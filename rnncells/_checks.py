@@ -12,7 +12,7 @@ import numpy as np
 from flax.errors import InvalidRngError
 from flax.typing import Initializer
 
-# The least values of fields that are counts; of the others it is 1.
+# The least value of a count, where it is not 1.
 _LEAST = {"input_dims": 0, "kernel_size": 2}
 
 
@@ -27,6 +27,7 @@ def check_fields(module: Any) -> None:
         value = getattr(module, field)
         if field == "features":
             check_features(module)
+            kind = kind if value is None else None
         if value is None and type(None) in get_args(kind):
             continue
         if kind in (bool, bool | None):
@@ -38,11 +39,8 @@ def check_fields(module: Any) -> None:
         elif get_origin(kind) is Literal:
             check_choice(name, field, value, kind)
         elif get_origin(kind) is Callable and not callable(value):
-            width = " (The width of the inputs is read from them.)"
-            hint = width if isinstance(value, int) else ""
-            got = f"got {value!r}.{hint}"
-            raise TypeError(f"`{field}` of {name} must be a function, {got}")
-        elif field in ("dtype", "param_dtype"):
+            raise TypeError(f"`{field}` of {name} must be a function, got {value!r}.")
+        elif field in ("dtype", "param_dtype") and value is not None:
             _check_dtype(name, field, value)
 
 
@@ -51,8 +49,9 @@ def _field_types(cls: type) -> dict[str, Any]:
     """Returns the annotations of the fields that classes of rnncells declare."""
     types: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        if base.__module__.startswith("rnncells."):
-            types |= inspect.get_annotations(base)
+        annotations = inspect.get_annotations(base)
+        is_ours = base.__module__.startswith("rnncells.")
+        types |= annotations if is_ours else dict.fromkeys(annotations)
     fields = cls.__dataclass_fields__  # type: ignore[attr-defined]
     known = {name: kind for name, kind in types.items() if name in fields}
     # These mean the same in all cells.

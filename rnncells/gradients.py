@@ -1,10 +1,23 @@
 """How the gradient of a recurrence is formed: `RNN(cell, gradient=...)`.
 
-The values are the same for all of these classes; only derivatives differ. `Bptt`,
-`TruncatedBptt` and `Truncated1997` go back in time, with memory of time x n for a row
-with n units in its carry. The other classes are forward methods: they carry the
-influence of P parameters on the carry along with it, so they can learn on line
-(`rnncells.Online`).
+The values are the same for all of these classes; only derivatives differ.
+
+================ =============================================== =====================
+class            gradient of the parameters                      memory of a row
+================ =============================================== =====================
+`Bptt`           exact                                           time x n
+`TruncatedBptt`  errors go back to the start of a window         time x n
+`Truncated1997`  errors go back only through the cell state      time x n
+`Rtrl`           exact                                           n x P
+`BlockRtrl`      exact                                           n x P + steps x n
+`SnAp`           influences that arise within some steps         about P for one step
+`Rflo`           influences that stay within a unit              about P
+`Uoro`           random; its mean is exact                       n + P
+================ =============================================== =====================
+
+n is the number of units in the carry, P that of parameters. The first three go back in
+time. The other five are forward methods: they carry the influence of the parameters on
+the carry along with it, so they can learn on line (`rnncells.Online`).
 """
 
 from collections.abc import Callable
@@ -18,13 +31,13 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells._array_text import tree_text
 from rnncells._checks import check_count
 from rnncells.cells.carry import Carry
 from rnncells.cells.stacked import StackedCell
 from rnncells.recurrence.forward.influence import BlockInfluence, Influence, local
 from rnncells.recurrence.forward.rows import RowStep, mark_carry
 from rnncells.recurrence.forward.uoro import RankOneInfluence
+from rnncells.recurrence.pytrees import tree_text
 
 # From the cotangent of a carry to the one that takes its place.
 Hook = Callable[[Carry], Carry]

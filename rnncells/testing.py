@@ -15,7 +15,6 @@ from flax.core import DenyList
 from flax.errors import InvalidRngError
 from jax import Array
 
-from rnncells._array_text import tree_text
 from rnncells.cells.any_cell import (
     apply_step,
     deterministic_option,
@@ -30,7 +29,7 @@ from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.rnn import RNN
 from rnncells.loops import table
 from rnncells.loops.request import Obstacle, StepRequest, changed
-from rnncells.recurrence.pytrees import structs, zeros
+from rnncells.recurrence.pytrees import structs, tree_text, zeros
 from rnncells.recurrence.schedule import StepInputs
 from rnncells.recurrence.split_step import SplitStep
 

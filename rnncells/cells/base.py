@@ -1,12 +1,8 @@
 """The base class of recurrent cells.
 
-A cell is a projection and a recurrence:
+A cell is a projection and a recurrence; in addition, a call keeps the carry's dtypes:
 
     cell(carry, inputs) == cell.recur(carry, cell.project(inputs))
-
-In addition, a call keeps the dtypes of the carry. `project` computes everything that
-depends on the inputs only, and `recur` everything that depends on the carry. A cell
-defines the shapes of its carry in `carry_shape`; this file implements the rest.
 """
 
 from collections.abc import Callable

@@ -24,6 +24,8 @@ def check_cell_fields(cell: Any) -> None:
 
 def check_projection(name: str, proj_features: Any, features: Any) -> None:
     """Raises an error unless `proj_features` is less than `features`."""
+    if features is None:
+        raise TypeError(f"`features` of {name} must be an int, got None.")
     if proj_features is not None and proj_features >= features:
         raise ValueError(
             f"`proj_features` of {name} must be less than `features` {features}, got "
@@ -126,6 +128,8 @@ def check_carry_shapes(
             " This carry lacks batch axes. `initialize_carry` takes the shape of one "
             f"step of input with its features, such as {shape}."
         )
+    elif has_structure and all(len(s) == len(o) + 1 for s, o in zip(shapes, actual)):
+        hint = " A step takes one time step; a layer such as RNN takes a sequence."
     raise ValueError(
         f"`carry` of {name}(features={features}) must have shapes {expected} for "
         f"inputs of shape {shape}, got {carry_shapes}.{hint}"

@@ -54,7 +54,7 @@ class ConvCell(RNNCellBase):
 
     def __post_init__(self) -> None:
         name, kernel_size = type(self).__name__, self.kernel_size
-        if not isinstance(kernel_size, Sequence):
+        if not isinstance(kernel_size, Sequence) or isinstance(kernel_size, str):
             raise TypeError(
                 f"`kernel_size` of {name} must have one size for each spatial axis, "
                 f"for example (3, 3), got {kernel_size!r}."
@@ -65,8 +65,8 @@ class ConvCell(RNNCellBase):
                 f"`strides` of {name} must have one number for each axis of "
                 f"`kernel_size` {tuple(kernel_size)}, got {strides!r}."
             )
-        for size in kernel_size:
-            check_count(name, "kernel_size", size)
+        for k, size in enumerate(kernel_size):
+            check_count(name, f"kernel_size[{k}]", size)
         if strides is not None:
             for stride in strides if isinstance(strides, Sequence) else [strides]:
                 check_count(name, "strides", stride)

@@ -26,9 +26,11 @@ class DropConnectCell(WrapperCell):
     cell is the wrapped cell.
 
     The recurrent kernels are those of gates whose names begin with `h`, in the wrapped
-    cell itself. The random stream is that of `VariationalDropout`: a single step draws
-    new masks, and `flax.linen.RNN` needs `split_rngs={"params": False, "dropout":
-    False}`. Create both cells in `setup`, or outside of the model.
+    cell itself. As in `VariationalDropout`, all steps share the masks because `RNN`
+    does not split the random stream over time; `flax.linen.RNN` needs
+    `split_rngs={"params": False, "dropout": False}`. A single step draws new masks:
+    pass `deterministic=True` when you run a trained cell step by step. Create both
+    cells in `setup`, or outside of the model.
 
     >>> import jax, jax.numpy as jnp, rnncells
     >>> cell = rnncells.DropConnectCell(rnncells.LSTMCell(4), rate=0.5)

@@ -234,12 +234,7 @@ class LTCCell(CellFields):
 
 
 class Synapses(nn.Module):
-    """The parameters of synapses from all inputs to all neurons.
-
-    Attributes:
-      features: number of neurons.
-      param_dtype: dtype of the parameters.
-    """
+    """The parameters of synapses from all inputs to all neurons, `features`."""
 
     features: int
     param_dtype: Dtype = jnp.float32

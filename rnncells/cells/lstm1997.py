@@ -98,9 +98,8 @@ class LSTM1997Cell(RNNCellBase):
 
     Raises:
       TypeError: neither `blocks` nor `features` is given, or a number is not an int.
-      ValueError: `features` is not `blocks * block_size`; `input_gate_bias` or
-        `output_gate_bias` does not have one value for each block, or is given although
-        `biases` lacks that kind; a field is out of range.
+      ValueError: `features` is not `blocks * block_size`; a gate bias has not one value
+        for each block, or `biases` lacks its kind; a field is out of range.
 
     Reference: Hochreiter and Schmidhuber, 1997,
     https://doi.org/10.1162/neco.1997.9.8.1735, section 4 and appendix A.1. The

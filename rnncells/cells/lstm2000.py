@@ -45,9 +45,6 @@ class LSTM2000Cell(LSTM1997Cell):
         paper uses positive values, so that a cell keeps its state at first.
         Default: None.
 
-    Raises:
-      TypeError, ValueError: the same as for `LSTM1997Cell`.
-
     Reference: Gers, Schmidhuber and Cummins, 2000,
     https://doi.org/10.1162/089976600300015015. Parameters: `ii if ig io` hold W of
     input gates, forget gates, cells and output gates, `hi hf hg ho` hold U and b.

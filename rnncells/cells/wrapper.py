@@ -31,20 +31,6 @@ class WrapperCell(RNNCellBase):
     _splits_stream = True
 
     def __post_init__(self) -> None:
-        self._check_cell()
-        declared = declared_streams(self.cell).get(self.rng_collection)
-        if declared is not None and declared != self._splits_stream:
-            names = "the same at every step", "new at every step"
-            raise ValueError(
-                f"`rng_collection` of {type(self).__name__} must not be "
-                f"{self.rng_collection!r}: {type(self.cell).__name__} uses that stream "
-                f"for masks that are {names[declared]}. Pass another `rng_collection` "
-                "to one of them."
-            )
-        super().__post_init__()
-
-    @nn.nowrap
-    def _check_cell(self) -> None:
         name, cell = type(self).__name__, self.cell
         check_instance(name, "cell", cell)
         if not isinstance(cell, RNNCellBase):
@@ -56,6 +42,15 @@ class WrapperCell(RNNCellBase):
             raise TypeError(
                 f"`features` of the cell of {name} must be an int, got None."
             )
+        declared = declared_streams(cell).get(self.rng_collection)
+        if declared is not None and declared != self._splits_stream:
+            names = "the same at every step", "new at every step"
+            raise ValueError(
+                f"`rng_collection` of {name} must not be {self.rng_collection!r}: "
+                f"{type(cell).__name__} uses that stream for masks that are "
+                f"{names[declared]}. Pass another `rng_collection` to one of them."
+            )
+        super().__post_init__()
 
     @property
     def rng_streams(self) -> dict[str, bool]:

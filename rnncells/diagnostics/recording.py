@@ -169,8 +169,8 @@ def _check_linen(function: str, argument: str, module: Any) -> None:
         got = f"the class {module.__name__}" if is_class else type(module).__name__
         raise TypeError(
             f"`{argument}` of diagnostics.{function} must be a flax.linen module, got "
-            f"{got}. Of a module of rnncells.nnx, pass its linen module and its "
-            f"variables: {function}({argument}.linen, {argument}.variables, ...)."
+            f"{got}. Pass an instance; of a module of rnncells.nnx, its linen module "
+            f"and variables: {function}({argument}.linen, {argument}.variables, ...)."
         )
 
 

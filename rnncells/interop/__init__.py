@@ -26,10 +26,8 @@ argument is no container of arrays. They raise one ValueError that lists all arr
 are missing, unknown, or have another shape, and for learned states in `to_...`, which
 other libraries do not have.
 
-Only `files` imports another library, safetensors. `table` lists the cells of the other
-libraries: names of arrays, transposes, and orders of gates; `loading` converts arrays
-by that table. See also docs/api/interop.md: orders of gates, sums of biases, and what
-holds for one library alone.
+Only `files` imports another library, safetensors. See also docs/api/interop.md: orders
+of gates, sums of biases, and what holds for one library alone.
 """
 
 from rnncells import _lazy

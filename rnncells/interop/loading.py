@@ -146,7 +146,7 @@ def load(
             for name, shape in expected.items()
         }
     check_arrays(source, arrays, expected)
-    wide = jnp.result_type(*arrays.values())
+    wide = jnp.result_type(*arrays.values(), *jax.tree.leaves(like))
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, wide), like)
     # Apart from offsets, the map to arrays permutes numbers: its transpose inverts it.
     offsets, transpose = jax.vjp(to_arrays, zeros)

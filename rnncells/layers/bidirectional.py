@@ -65,12 +65,14 @@ class Bidirectional(RecurrentLayer):
     def __post_init__(self) -> None:
         for name in ("forward_rnn", "backward_rnn"):
             check_instance("Bidirectional", name, getattr(self, name))
-            if not _takes_reverse(getattr(self, name)):
+            kind = type(getattr(self, name))
+            takes_reverse = "reverse" in inspect.signature(kind.__call__).parameters
+            if not (takes_reverse or takes_any_keyword(kind.__call__)):
                 raise TypeError(
                     f"`{name}` of Bidirectional must be a layer that is called with "
-                    "`reverse` and `keep_order`, such as RNN(cell), got "
-                    f"{type(getattr(self, name)).__name__}. LSTM, GRU and ElmanRNN "
-                    "have the option bidirectional=True."
+                    f"`reverse` and `keep_order`, such as RNN(cell), got "
+                    f"{kind.__name__}. LSTM, GRU and ElmanRNN have the option "
+                    "bidirectional=True."
                 )
         check_fields(self)
         super().__post_init__()
@@ -158,11 +160,6 @@ class Bidirectional(RecurrentLayer):
         rnns = self.forward_rnn, self.backward_rnn
         pairs = zip(rnns, keys, strict=True)
         return tuple(rnn.initialize_carry(key, sample) for rnn, key in pairs)
-
-
-def _takes_reverse(rnn: Any) -> bool:
-    call = type(rnn).__call__
-    return takes_any_keyword(call) or "reverse" in inspect.signature(call).parameters
 
 
 def _run_direction(

@@ -21,7 +21,6 @@ from rnncells.cells.carry import Carry, describe, input_structs
 from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers import checks
 from rnncells.layers.bidirectional import Bidirectional
-from rnncells.layers.in_sequential import check_not_in_sequential
 from rnncells.layers.rnn import RNN, Implementation
 from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.layers.states import (
@@ -248,7 +247,7 @@ class MultiLayerRNN(RecurrentLayer):
         """
         checks.check_call(self, deterministic)
         if type(self).__call__ is MultiLayerRNN.__call__:  # which returns a tuple
-            check_not_in_sequential(self)
+            checks.check_not_in_sequential(self)
         checks.check_inputs(inputs)
         check_one_array(type(self).__name__, "(inputs, states)", inputs)
         if self.dropout and self.num_layers == 1:
@@ -297,6 +296,11 @@ class MultiLayerRNN(RecurrentLayer):
 
     @nn.nowrap
     def _run(self, arguments: dict[str, Any]) -> tuple[States, Array]:
+        if "reset_carry" in arguments:
+            raise ValueError(
+                f"`reset_carry` must be None for {type(self).__name__}, which restarts "
+                "from its own initial states."
+            )
         padded_outputs = arguments.pop("padded_outputs", "zero")
         if padded_outputs != "zero":
             raise ValueError(

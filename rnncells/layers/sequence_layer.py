@@ -5,6 +5,7 @@ from inspect import signature
 from typing import Any, Protocol, runtime_checkable
 
 import flax.linen as nn
+import jax
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
@@ -63,11 +64,12 @@ class SequenceLayer(Protocol):
           seq_lengths: integers `(*batch,)` in `[0, time]`.
           mask: booleans `(*batch, time)`, false at steps to skip.
           resets: booleans `(*batch, time)`, true at the first step of each sequence.
-          reset_carry: carry after a reset; None: the layer's own.
+          reset_carry: carry after a reset; None: the layer's own. `LSTM`, `GRU` and
+            `ElmanRNN` have no other.
           time_major: whether inputs and outputs are `(time, *batch, *features)`; None:
             as the layer's field says.
           padded_outputs: values of the outputs at padded and masked steps, see `RNN`;
-            None: as the layer's field says.
+            None: as the layer's field says; `'zero'` for `LSTM`, `GRU`, `ElmanRNN`.
           deterministic: whether dropout is off; None: as the layer's field says.
         """
 
@@ -88,7 +90,9 @@ class RecurrentLayer(ExplainsArguments, nn.Module):
         arguments = signature(SequenceLayer.run).bind(self, *args, **kwargs).arguments
         del arguments["self"]
         # Without None, so that `nn.tabulate` shows only the arguments of the call.
-        return self._run({k: v for k, v in arguments.items() if v is not None})
+        inputs = arguments.pop("inputs")
+        options = {k: v for k, v in arguments.items() if v is not None}
+        return self._run({"inputs": inputs, **options})
 
     @nn.nowrap
     def _run(self, arguments: dict[str, Any]) -> tuple[Carry, ArrayTree]:
@@ -146,8 +150,15 @@ class RecurrentLayer(ExplainsArguments, nn.Module):
                 options = {"batch_shape": batch_shape, "method": "initialize_carry"}
                 return unbound.apply({}, key, sample_input, **options)
         check_key(key)
-        carry_of = partial(self._initial_carry, key)
-        return carry_of(resolve_input_spec(name, carry_of, sample_input, batch_shape))
+
+        def carry_of(sample: StructTree) -> Any:
+            # Unbound, so that no traced parameter is kept.
+            unbound: Any = self.clone(parent=None)
+            init = partial(unbound.init_with_output, method="initialize_carry")
+            return init(jax.random.key(0), key, sample)[0]
+
+        sample = resolve_input_spec(name, carry_of, sample_input, batch_shape)
+        return self._initial_carry(key, sample)
 
     @nn.nowrap
     def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Any:

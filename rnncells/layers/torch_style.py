@@ -33,9 +33,6 @@ class LSTM(MultiLayerRNN):
     >>> h_all.shape
     (4, 2, 5, 6)
 
-    (For a unidirectional layer, `h_all[-1]`, `c_all[-1]`, `h_n` and `c_n` are Caffe2's
-    `hidden_all`, `cell_all`, `hidden_last` and `cell_last`.)
-
     Attributes, in addition to those of `rnncells.MultiLayerRNN`:
       proj_features: width of the projected h (PyTorch's `proj_size`), less than
         `features`; None: no projection. Default: None.

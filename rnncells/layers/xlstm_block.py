@@ -151,10 +151,7 @@ class BlockMLSTMCell(MLSTMCell):
     """The mLSTM of `XLSTMBlock`: its inputs are a pair, and it has no output gate.
 
     q and k are made of the first array, v of the second, both `(*batch, features)`, by
-    block-diagonal kernels; i and f are made of q, k and v.
-
-    Attributes, in addition to those of `MLSTMCell`:
-      block_size: width of the blocks. Default: 4.
+    block-diagonal kernels, with blocks of `block_size`; i and f are made of q, k and v.
     """
 
     block_size: int = 4

@@ -1,5 +1,6 @@
 """The loops over time: `table.py` lists them, `request.py` says what each one gets.
 
-All loops return the same values to rounding, and the gradients of the layer's
-`gradient`.
+`RNN` makes a `StepRequest`, and `table.run` passes it to the first loop that takes the
+options and can run the step. All loops return the same values to rounding, and the
+gradients of the layer's `gradient`.
 """

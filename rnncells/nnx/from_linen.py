@@ -109,7 +109,7 @@ class FromLinen(nnx.Module):
             first = (linen.__doc__ or "").partition("\n")[0]
             name = f"{linen.__module__}.{linen.__name__}"
             cls.__doc__ = (
-                f"{first}\n\nThe NNX class of `{name}`.\nIts documentation has the "
+                f"{first}\n\nThe NNX class of `{name}`, whose\ndocumentation has the "
                 "equations and fields; see also `rnncells.nnx.FromLinen`.\n"
             )
         for name in sorted({*dir(linen)} - {*dir(nn.Module)} - _INNER):

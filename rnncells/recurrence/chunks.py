@@ -76,8 +76,8 @@ def scan_chunks(
     for k, (start, chunks, steps) in reversed(order) if reverse else order:
 
         def chunk(carry: ArrayTree, x: tuple, steps: int = steps) -> tuple:
-            start, x = x
-            return body(carry, start, steps, x)
+            start, inputs = x
+            return body(carry, start, steps, inputs)
 
         x = None if xs is None else xs[k]
         if chunks > 1:

@@ -74,7 +74,7 @@ class Newton:
             raise _range_error("jacobian", f"one of {kinds}", self.jacobian)
         if not 0 <= self.damping <= 1:
             raise _range_error("damping", "in [0, 1]", self.damping)
-        if self.tolerance is not None and self.tolerance <= 0:
+        if self.tolerance is not None and not self.tolerance > 0:
             raise _range_error("tolerance", "positive", self.tolerance)
 
 

@@ -1,4 +1,4 @@
-"""Pytrees: partition by dtype, shapes and dtypes, zeros, and sums."""
+"""Pytrees: partition by dtype, shapes and dtypes (also as text), zeros, and sums."""
 
 from typing import Any, TypeAlias
 
@@ -102,3 +102,15 @@ def euclidean(vectors: Array) -> Array:
     largest = jnp.max(sizes, -1, keepdims=True, initial=0)
     scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
     return scale[..., 0] * jnp.sqrt(jnp.sum((sizes / scale) ** 2, -1))
+
+
+def array_text(array: Any) -> str:
+    """Returns the shape and dtype of an array, a number or a struct: `float32[2,3]`."""
+    dtype = getattr(array, "dtype", None)
+    dtype = jnp.result_type(array) if dtype is None else dtype
+    return f"{dtype}[{','.join(map(str, jnp.shape(array)))}]"
+
+
+def tree_text(tree: Any) -> str:
+    """Returns the structure of a pytree, with the shape and dtype of each array."""
+    return str(jax.tree.map(array_text, tree)).replace("'", "")

@@ -116,8 +116,9 @@ def check_shapes(name: str, tree: Any, expected: Any) -> None:
             shapes = jax.tree.map(jnp.shape, tree)
             raise ValueError(f"`{name}` must be a pair of arrays, got {shapes}.")
         tree, expected = dict(enumerate(tree)), dict(enumerate(expected))
-    names = [*tree] if isinstance(tree, Mapping) else type(tree).__name__
+    names = [*tree] if isinstance(tree, Mapping) else [type(tree).__name__]
     if not expected.keys() - {"bias"} <= {*names} <= expected.keys():
-        raise ValueError(f"`{name}` must have {[*expected]}, got {names}.")
+        text = [k + " (optional)" * (k == "bias") for k in map(str, expected)]
+        raise ValueError(f"`{name}` must have {', '.join(text)}, got {names}.")
     for key in names:
         check_shapes(f"{name}[{key!r}]", tree[key], expected[key])

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from rnncells._array_text import array_text
 from rnncells.diagnostics.graph.nodes import (
     Accumulate,
     Cut,
@@ -18,6 +17,7 @@ from rnncells.diagnostics.graph.nodes import (
     Saved,
 )
 from rnncells.diagnostics.graph.tape import Program, Tape
+from rnncells.recurrence.pytrees import array_text
 
 _Kind = TypeVar("_Kind", bound=Node)
 # Shapes of nodes in Graphviz, and brackets around their labels in Mermaid.

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from rnncells._array_text import array_text
+from rnncells.recurrence.pytrees import array_text
 
 # Leaves have the largest number, as in PyTorch: their gradients are added up first.
 LEAF_ORDER = 2**64 - 1

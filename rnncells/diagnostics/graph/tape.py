@@ -8,9 +8,8 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells._array_text import tree_text
 from rnncells.recurrence.jaxprs import Equations
-from rnncells.recurrence.pytrees import StructTree, is_inexact, structs
+from rnncells.recurrence.pytrees import StructTree, is_inexact, structs, tree_text
 
 if TYPE_CHECKING:
     from rnncells.diagnostics.graph.backward_graph import BackwardGraph
