@@ -13,7 +13,7 @@ from flax.errors import InvalidRngError
 from flax.typing import Initializer
 
 # The least value of a count, where it is not 1.
-_LEAST = {"input_dims": 0, "kernel_size": 2}
+_LEAST = {"input_dims": 0, "kernel_size": 2, "num_feature_dims": 0}
 
 
 def check_fields(module: Any) -> None:

@@ -107,6 +107,16 @@ def test_peephole_lstm_starts_as_an_lstm(features, rng, key):
     assert_close(actual, lstm.apply(params, carry, x))
 
 
+@pytest.mark.parametrize("axes", [0, 3])
+def test_diagonal_has_a_weight_for_each_element_of_its_trailing_axes(axes, rng, key):
+    x = jax.random.normal(key, (5, 2, 3, 4))
+    layer = ElementwiseAffine(axes, use_bias=True)
+    params = random_like(rng, jax.eval_shape(layer.init, key, x))
+    kernel, bias = params["params"]["kernel"], params["params"]["bias"]
+    assert kernel.shape == bias.shape == x.shape[4 - axes :]
+    assert_close(layer.apply(params, x), x * kernel + bias)
+
+
 def test_gradient_of_diagonal_is_summed_in_the_dtype_of_its_weights(key):
     """There is no 1001 in bfloat16."""
     rows = jnp.ones((1001, 3), jnp.bfloat16)

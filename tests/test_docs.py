@@ -143,8 +143,6 @@ def test_layout_lists_existing_paths():
         assert (ROOT / line.split()[0]).exists(), line
 
 
-YAML = [ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
-YAML += [ROOT / ".pre-commit-hooks.yaml", *(ROOT / ".github").rglob("*.yml")]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = EXTRAS["optional-dependencies"]
 
@@ -155,11 +153,6 @@ def test_versions_agree():
     newest = re.search(r"^## ([\d.]+) - (\S+)$", changes, re.MULTILINE)
     assert citation["version"] == newest[1] == rnncells.__version__
     assert str(citation["date-released"]) == newest[2]
-
-
-@pytest.mark.parametrize("path", YAML, ids=lambda path: path.name)
-def test_yaml_is_valid(path):
-    assert yaml.safe_load(path.read_text())
 
 
 def test_guide_names_existing_files_tests_and_extras():

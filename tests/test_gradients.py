@@ -686,7 +686,6 @@ def test_carries_and_parameters_may_have_different_dtypes(
 
 @pytest.mark.exhaustive
 def test_forward_methods_run_without_jit(rng):
-    """As users debug a cell."""
     rnn = rnncells.RNN(rnncells.SimpleCell(FEATURES), gradient=Rtrl())
     x = np.ones((BATCH, 1, 3), np.float32)
     params = random_params(rng, rnn, x)

@@ -164,7 +164,6 @@ class RandomStates(rnncells.MultiLayerRNN):
 
 
 def test_a_key_gives_the_initial_states_of_call_and_run(rng):
-    """Resets restart from them too."""
     layer = RandomStates(FEATURES, num_layers=2)
     x = inputs_of(rng, ROWS, STEPS)
     params, key = layer.init(KEY, x), jax.random.key(3)
