@@ -108,19 +108,23 @@ def resolve_input_spec(
     carry_of: Callable[[StructTree], Carry],
     sample: InputSpec | None,
     batch_shape: tuple[int, ...] | None,
+    widths: tuple[int, ...] = (1, 2),
 ) -> StructTree:
-    """Returns one step of input, from a sample or from the batch axes alone."""
+    """Returns one step of input, from a sample or from the batch axes alone.
+
+    Inputs of all `widths` must have the same carry.
+    """
     if (sample is None) == (batch_shape is None):
         raise TypeError("Pass exactly one of `sample_input` and `batch_shape`.")
     if batch_shape is None:
         return input_structs(sample)
     if not is_shape(batch_shape):
         raise TypeError(f"`batch_shape` must be a tuple of sizes, got {batch_shape!r}.")
-    samples = [input_structs((*batch_shape, width)) for width in (1, 2)]
+    samples = [input_structs((*batch_shape, width)) for width in widths]
     reason = "its carry depends on the width of the input."
     try:
-        narrow, wide = (jax.eval_shape(carry_of, sample) for sample in samples)
-        if str(narrow) == str(wide):
+        carries = {str(jax.eval_shape(carry_of, sample)) for sample in samples}
+        if len(carries) == 1:
             return samples[0]
     except ValueError as error:  # such as too few axes
         reason = str(error)

@@ -4,11 +4,10 @@ from dataclasses import KW_ONLY
 
 import flax.linen as nn
 import jax.numpy as jnp
-from chex import ArrayTree, PRNGKey
+from chex import ArrayTree
 from flax.typing import Dtype, Initializer
 
 from rnncells._checks import check_fields
-from rnncells.cells.carry import Carry, InputSpec, is_shape
 from rnncells.layers.composed import ComposedLayer
 
 
@@ -43,17 +42,8 @@ class ResidualBlock(ComposedLayer):
         super().__post_init__()
 
     @nn.nowrap
-    def initialize_carry(
-        self,
-        key: PRNGKey | None = None,
-        sample_input: InputSpec | None = None,
-        *,
-        batch_shape: tuple[int, ...] | None = None,
-    ) -> tuple[Carry, ...]:
-        """Returns the carries of the convolution and of the cell; see `Stack`."""
-        if sample_input is None and batch_shape is not None and is_shape(batch_shape):
-            sample_input, batch_shape = (*batch_shape, self.features), None
-        return super().initialize_carry(key, sample_input, batch_shape=batch_shape)
+    def _input_widths(self) -> tuple[int, ...]:
+        return (self.features,)
 
     @nn.nowrap
     def _recurrent(self) -> list[nn.Module]:

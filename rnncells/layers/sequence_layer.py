@@ -157,8 +157,14 @@ class RecurrentLayer(ExplainsArguments, nn.Module):
             init = partial(unbound.init_with_output, method="initialize_carry")
             return init(jax.random.key(0), key, sample)[0]
 
-        sample = resolve_input_spec(name, carry_of, sample_input, batch_shape)
+        widths = self._input_widths()
+        sample = resolve_input_spec(name, carry_of, sample_input, batch_shape, widths)
         return self._initial_carry(key, sample)
+
+    @nn.nowrap
+    def _input_widths(self) -> tuple[int, ...]:
+        """Returns the widths that inputs of a given `batch_shape` may have."""
+        return 1, 2  # any
 
     @nn.nowrap
     def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Any:
