@@ -69,8 +69,7 @@ class UsedTwice(UserCell):
     @nn.compact
     def __call__(self, h, x):
         a = dense()(h)
-        gate = nn.sigmoid(a)
-        h = nn.tanh(a + dense()(x)) * gate
+        h = nn.tanh(a + dense()(x)) * nn.sigmoid(a)
         return h, h
 
 
@@ -233,14 +232,7 @@ each_any_cell = pytest.mark.parametrize(
     "name",
     by_level(
         ANY_CELLS,
-        [
-            "flax.LSTMCell",
-            "flax.ConvLSTMCell",
-            "Scanned",
-            "Scaled",
-            "SquareBias",
-            "UsedTwice",
-        ],
+        "flax.LSTMCell flax.ConvLSTMCell Scanned Scaled SquareBias UsedTwice".split(),
     ),
 )
 

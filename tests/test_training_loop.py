@@ -114,6 +114,12 @@ def test_training_ends_when_no_network_gets_better(tmp_path, monkeypatch):
     assert run.update == 8
 
 
+def test_networks_have_their_own_random_keys():
+    trainer = trainer_of(seeds=2)
+    keys = [jax.random.key_data(key) for seed in (0, 1) for key in trainer.keys(seed)]
+    assert len(np.unique(keys, axis=0)) == 6
+
+
 def test_average_follows_changes_of_the_weights():
     """With three batches for each change, eight batches make two changes."""
     options = {"accumulate": 3, "ema": 0.15, "rate": 0.5}
