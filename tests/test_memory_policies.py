@@ -152,7 +152,7 @@ CELLS += [rnncells.SRUCell]  # without products, it takes the plain loop
     "cell, size",
     by_level(
         [(cell, size) for cell in CELLS for size in SIZES],
-        [(rnncells.LSTMCell, SIZES[0])],
+        [(rnncells.LSTMCell, SIZES[2])],
     ),
 )
 def test_no_choice_of_memory_keeps_more_than_full(cell, size, monkeypatch):
