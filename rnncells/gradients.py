@@ -49,6 +49,11 @@ class Gradient:
     def __post_init__(self) -> None:
         check_count(type(self).__name__, "steps", getattr(self, "steps", 1))
 
+    @property
+    def kind(self) -> str:
+        """`'exact'`, `'forward'` in time, `'hooked'`, or `'backward'`: any other."""
+        return "backward"
+
     def cuts(self, sizes: tuple[int, ...], axis: int) -> Array | None:
         """Returns the steps before which the gradient is cut, as booleans, or None.
 
@@ -94,6 +99,12 @@ class Bptt(Gradient):
                 f"`carry_hook` of {type(self).__name__} must be a function of the "
                 f"gradient of a carry, got {self.carry_hook!r}."
             )
+
+    @property
+    def kind(self) -> str:
+        if self.carry_hook is not None:
+            return "hooked"
+        return "exact" if type(self) is Bptt else "backward"
 
     def of_step(self, step: Callable) -> Callable:
         if (hook := self.carry_hook) is None:
@@ -194,6 +205,7 @@ class ForwardGradient(Gradient):
     is_online: ClassVar[bool] = True
     # Random stream that the method draws from.
     rng_stream: ClassVar[str | None] = None
+    kind = "forward"
 
     def of_step(self, step: Callable) -> Callable:
         def marked(*args: Any) -> tuple[Carry, ArrayTree]:
@@ -208,19 +220,6 @@ class ForwardGradient(Gradient):
     def block(self) -> int:
         """Returns the number of steps that the method takes at once."""
         return 1
-
-
-def is_forward(gradient: Any) -> bool:
-    return isinstance(gradient, ForwardGradient)
-
-
-def is_backward(gradient: Gradient) -> bool:
-    return not is_forward(gradient)
-
-
-def is_plain_backward(gradient: Gradient) -> bool:
-    """Says whether a method goes back in time, without a hook."""
-    return not is_forward(gradient) and getattr(gradient, "carry_hook", None) is None
 
 
 def check_gradient(owner: str, gradient: Any) -> None:

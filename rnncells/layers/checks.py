@@ -21,7 +21,7 @@ from rnncells._checks import check_bools, check_instance, check_not_nnx
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import has_attribute
 from rnncells.cells.carry import Carry, describe, dtype_of, is_alike
-from rnncells.gradients import is_forward
+from rnncells.gradients import ForwardGradient
 from rnncells.layers.states import LSTMStates
 from rnncells.recurrence.pytrees import StructTree
 
@@ -267,7 +267,7 @@ def check_depth(owner: str, layer: nn.Module) -> None:
     directions = [getattr(layer, f"{side}_rnn", None) for side in _DIRECTIONS]
     for rnn in filter(None, (layer, *directions)):
         gradient = getattr(rnn, "gradient", None)
-        if is_forward(gradient):
+        if isinstance(gradient, ForwardGradient):
             raise ValueError(
                 f"gradient={gradient} needs {owner} to have one recurrent layer: the "
                 "layers below would get a biased gradient. Put all cells into one "

@@ -13,7 +13,7 @@ from rnncells.cells.carry import Carry, cast_like
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
 from rnncells.cells.matrix import MatrixRNNCellBase
-from rnncells.loops.request import Loop, Obstacle, StepRequest, any_value, one_of
+from rnncells.loops.request import Loop, Obstacle, StepRequest
 from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
 from rnncells.recurrence.chunks import scan_chunks
 from rnncells.recurrence.pytrees import inexact
@@ -27,9 +27,9 @@ class ParallelLoop(Loop):
     """Base of the loops that take many steps at once."""
 
     options = {
-        "implementation": one_of("auto", "associative"),
-        "memory": any_value,
-        "projection": any_value,
+        "implementation": ("auto", "associative"),
+        "memory": ("full", "less"),
+        "projection": ("auto", "chosen"),
     }
 
     def check(self, request: StepRequest) -> None:

@@ -23,8 +23,7 @@ from rnncells.flax_internals import (
     set_draw_counts,
     unbound,
 )
-from rnncells.gradients import is_backward
-from rnncells.loops.request import Loop, Obstacle, StepEffects, StepRequest, one_of
+from rnncells.loops.request import Loop, Obstacle, StepEffects, StepRequest
 from rnncells.recurrence import jaxprs
 from rnncells.recurrence.mesh import varying_axes, varying_over
 from rnncells.recurrence.pytrees import structs, zeros
@@ -40,7 +39,10 @@ class PlainLoop(Loop):
     """`flax.linen.scan`, or `jax.lax.scan` of a step that Flax cannot scan."""
 
     name = "plain loop"
-    options = {"gradient": is_backward, "implementation": one_of("auto", "scan")}
+    options = {
+        "gradient": ("exact", "backward", "hooked"),
+        "implementation": ("auto", "scan"),
+    }
 
     def check(self, request: StepRequest) -> None:
         """Does nothing: the loop runs every cell."""
@@ -229,7 +231,7 @@ def _created(request: StepRequest) -> _InitialVariables:
 
     operands = structs(request.carry[0]), structs(request.xs.inputs, drop_axis=0)
     equations, shapes = jaxprs.trace(init, (), operands)
-    stages = equations.stages()
+    stages = equations.stages
     variables = jax.tree.unflatten(jax.tree.structure(shapes), equations.results)
     varying = {
         name

@@ -285,22 +285,12 @@ class Loop:
     """A loop over time: an entry of `rnncells.loops.table.LOOPS`."""
 
     name: str  # for errors
-    # Which values of the options in `DEFAULTS` the loop takes, as functions from a
-    # value to a bool. Of an option that is not here, it takes the default.
-    options: Mapping[str, Callable[[Any], bool]] = {}
+    # The kinds of values that the loop takes of each option (see `table._kinds`); of
+    # an option that is not here, it takes the default alone.
+    options: Mapping[str, tuple[str, ...]] = {}
     # Base classes of the cells for which the loop is; their `__call__` must not be
     # overridden. None: any cell.
     cells: tuple[type[RNNCellBase], ...] | None = None
-
-    def takes(self, options: Mapping[str, Any]) -> bool:
-        """Says whether the loop takes the values of options."""
-
-        return all(
-            self.options[name](value)
-            if name in self.options
-            else value == DEFAULTS[name]
-            for name, value in options.items()
-        )
 
     def is_for(self, cell: nn.Module) -> bool:
         """Says whether the loop is for a cell, by its class."""
@@ -317,16 +307,6 @@ class Loop:
         They can be followed by a certificate.
         """
         raise NotImplementedError
-
-
-def any_value(value: Any) -> bool:
-    """Says that a loop takes any value of an option."""
-    return True
-
-
-def one_of(*values: Any) -> Callable[[Any], bool]:
-    """Returns a function that says whether a loop takes a value: one of these."""
-    return lambda value: value in values
 
 
 def is_newton(implementation: Any) -> bool:

@@ -12,10 +12,9 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells.cells.any_cell import feature_dims
-from rnncells.gradients import is_forward, is_plain_backward
-from rnncells.loops.fast import EngineRun
-from rnncells.loops.request import Loop, Obstacle, PureFunction, StepRequest, is_newton
-from rnncells.recurrence import newton, pytrees
+from rnncells.loops.fast import plan_of
+from rnncells.loops.request import Loop, Obstacle, PureFunction, StepRequest
+from rnncells.recurrence import engine, newton, pytrees
 from rnncells.recurrence.chunks import Segment, split_time
 from rnncells.recurrence.forward import run as forward
 from rnncells.recurrence.forward.rows import RowStep, join, real_leaves
@@ -197,7 +196,7 @@ class ForwardLoop(Loop):
     """The values of the fast loop, and the gradient of the layer's forward method."""
 
     name = "loop of forward methods"
-    options = {"gradient": is_forward}
+    options = {"gradient": ("forward",)}
 
     def check(self, request: StepRequest) -> None:
         check_rows(request)
@@ -222,9 +221,11 @@ class ForwardLoop(Loop):
             inputs, keys = pytrees.combine(operands.x, constants.x)
             keys = jax.tree.map(lambda leaf: leaf[:, 0], keys)
             xs = batch.from_rows(inputs, 1), keys
-            engine_run = EngineRun(consts, carry, xs, "auto", unroll)
-            plan = engine_run.plan(split_step, "full", split_step)
-            last, outputs = engine_run(split_step, plan)
+            weights = split_step.weights(consts)
+            engine_operands = engine.EngineOperands(weights, carry, xs)
+            plan = plan_of(split_step, consts, engine_operands, "full", "auto")
+            values_of = engine.Recurrence(split_step, plan, unroll)
+            last, outputs = engine.run(values_of, engine_operands)
             return batch.to_rows(last), batch.to_rows(outputs, 1)
 
         segments = split_time(steps, block) if block > 1 else (Segment(0, steps, 1),)
@@ -248,7 +249,7 @@ class NewtonLoop(Loop):
     """Solves for all carries at once; its results are followed by a `Certificate`."""
 
     name = "loop of Newton's method"
-    options = {"gradient": is_plain_backward, "implementation": is_newton}
+    options = {"gradient": ("exact", "backward"), "implementation": ("newton",)}
 
     def check(self, request: StepRequest) -> None:
         check_rows(request)

@@ -10,6 +10,7 @@ from rnncells.loops.parallel import CausalConvLoop, LinearLoop
 from rnncells.loops.plain import PlainLoop
 from rnncells.loops.request import DEFAULTS, Loop, Obstacle, StepRequest
 from rnncells.loops.rows import ForwardLoop, NewtonLoop
+from rnncells.recurrence.newton import Newton
 
 FORWARD, NEWTON = ForwardLoop(), NewtonLoop()
 LINEAR, CAUSAL_CONV = LinearLoop(), CausalConvLoop()
@@ -20,22 +21,48 @@ LOOPS: list[Loop] = [FORWARD, NEWTON, LINEAR, CAUSAL_CONV, FAST, PLAIN]
 
 def check_options(layer: nn.Module) -> None:
     """Raises ValueError if no loop takes the options of a layer together."""
-    options: dict[str, Any] = {}
-    for name in DEFAULTS:
-        options[name] = getattr(layer, name)
-        if any(loop.takes(options) for loop in LOOPS):
-            continue
-        # Options without which a loop takes the others.
-        exclusive = {
-            key: value
-            for key, value in _set_options(options).items()
-            if any(loop.takes(options | {key: DEFAULTS[key]}) for loop in LOOPS)
-        }
-        raise ValueError(
-            f"{shown(exclusive)} of {type(layer).__name__} exclude each other: no "
-            "loop over time takes them together. Leave one of them at its default, "
-            f"such as {_default(name)}."
+    options = {name: getattr(layer, name) for name in DEFAULTS}
+    if _taking(options):
+        return
+    # The options up to the first that no loop takes beside those before it.
+    while not _taking(dict([*options.items()][:-1])):
+        options.popitem()
+    # Options without which a loop takes the others.
+    exclusive = {
+        name: value
+        for name, value in _set_options(options).items()
+        if _taking(options | {name: DEFAULTS[name]})
+    }
+    raise ValueError(
+        f"{shown(exclusive)} of {type(layer).__name__} exclude each other: no loop "
+        "over time takes them together. Leave one of them at its default, such as "
+        f"{_default([*options][-1])}."
+    )
+
+
+def _taking(options: Mapping[str, Any], loops: Sequence[Loop] = LOOPS) -> list[Loop]:
+    """Returns the loops that take options; those that are not here are defaults."""
+    kinds, defaults = _kinds({**DEFAULTS, **options}), _kinds(DEFAULTS)
+    return [
+        loop
+        for loop in loops
+        if all(
+            kind in loop.options.get(name, (defaults[name],))
+            for name, kind in kinds.items()
         )
+    ]
+
+
+def _kinds(options: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what loops distinguish of the values of all options."""
+    implementation = options["implementation"]
+    is_newton = isinstance(implementation, Newton)
+    return {
+        "gradient": options["gradient"].kind,
+        "implementation": "newton" if is_newton else implementation,
+        "memory": "full" if options["memory"] == "full" else "less",
+        "projection": "auto" if options["projection"] == "auto" else "chosen",
+    }
 
 
 def run(request: StepRequest, loops: Sequence[Loop] = LOOPS) -> tuple[tuple, tuple]:
@@ -50,7 +77,7 @@ def choose(request: StepRequest, loops: Sequence[Loop]) -> Loop:
     no such loop.
     """
     options = {name: request.option(name) for name in DEFAULTS}
-    candidates = [loop for loop in loops if loop.takes(options)]
+    candidates = _taking(options, loops)
     of_cell = [loop for loop in candidates if loop.is_for(request.cell)]
     if of_cell and (request.rnn.is_initializing() or request.is_empty):
         return PLAIN

@@ -45,7 +45,7 @@ def run(
     recurrence: Recurrence, operands: EngineOperands
 ) -> tuple[ArrayTree, ArrayTree]:
     """Runs a recurrence; returns the last carry, and the outputs, `(time, ...)`."""
-    buffer = _buffer(recurrence.step, operands)
+    buffer = _buffer(recurrence.step, operands, recurrence.plan.z)
     segments = recurrence.plan.for_inference
     result, _ = _Run(recurrence, operands, buffer).forward(segments)
     return mapped_together(result, operands)
@@ -58,8 +58,8 @@ def _run_jvp(
     tangents: tuple[EngineOperands],
 ) -> tuple[ArrayTree, ArrayTree]:
     (operands,), (tangents,) = primals, tangents
-    step, (segments, saves, _) = recurrence.step, recurrence.plan
-    buffer = _buffer(step, operands)
+    step, (segments, saves, _, z) = recurrence.step, recurrence.plan
+    buffer = _buffer(step, operands, z)
     vjp = StepVJP(step, operands.weights, buffer.residuals)
     saved_buffer = buffer._replace(saved=saved_leaves(saves, vjp.reads, step.chosen))
     forward = _Run(recurrence, operands, saved_buffer).forward
@@ -81,7 +81,8 @@ def _run_jvp(
 
 def saved_by_full(step: SplitStep, operands: EngineOperands) -> Residuals:
     """Returns shapes and dtypes of what memory='full' saves of a step."""
-    residuals = _buffer(step, operands).residuals
+    z = projected_structs(step, operands.weights, operands.inputs)
+    residuals = _buffer(step, operands, structs(z, drop_axis=0)).residuals
     reads = StepVJP(step, operands.weights, residuals).reads
     return pytrees.select_leaves(residuals, reads)
 
@@ -97,11 +98,10 @@ def _project(step: SplitStep, weights: StepWeights, inputs: ArrayTree) -> ArrayT
     return step.project(weights.invariants, inputs, evaluator)[0]
 
 
-def _buffer(step: SplitStep, operands: EngineOperands) -> ResidualBuffer:
+def _buffer(step: SplitStep, operands: EngineOperands, z: StructTree) -> ResidualBuffer:
     """Returns a buffer that saves nothing for a gradient."""
-    z = projected_structs(step, operands.weights, operands.inputs)
     values = [product.result for product in operands.weights.products]
-    residuals = Residuals(structs(operands.carry), structs(z, drop_axis=0), values)
+    residuals = Residuals(structs(operands.carry), z, values)
     nothing = jax.tree.map(lambda leaf: False, residuals)
     outputs = step.result[1]
     return ResidualBuffer(residuals, outputs, nothing, step.outputs_in_carry)

@@ -83,10 +83,8 @@ def checkpoint_policy_of(memory: Memory) -> Policy | None:
     return memory if callable(memory) else None
 
 
-def is_chosen(equation: Any, policy: Policy | None) -> bool:
+def is_chosen(equation: Any, policy: Policy) -> bool:
     """Says whether a policy of `jax.checkpoint` saves the results of an equation."""
-    if policy is None:
-        return False
     avals = [v.aval for v in equation.invars]
     case = policy(equation.primitive, *avals, **equation.params)
     if hasattr(case, "dst"):
@@ -144,6 +142,7 @@ class Plan(NamedTuple):
     segments: tuple[Segment, ...]  # of a pass with gradient
     saves: Saves
     for_inference: tuple[Segment, ...]  # of a pass without gradient
+    z: StructTree  # of a step: its projected inputs
 
 
 def plan(
@@ -154,14 +153,14 @@ def plan(
     operands: OperandStructs,
 ) -> Plan:
     """Returns the plan of a recurrence; `z` is the projection, `(time, ...)`."""
+    z_of_step = structs(z, drop_axis=0)
     if not isinstance(steps, int):  # a symbolic dimension of jax.export
         segments = (Segment(0, 1, steps),)
-        return Plan(segments, "all", segments)
+        return Plan(segments, "all", segments, z_of_step)
     projected = chunks.split_time(steps, _projected_at_once(steps, z, projection))
     for_inference = projected
     if projection == "auto" and _on_cpu():
         # A product ahead of a loop that XLA makes one function of doubles its time.
-        z_of_step = structs(z, drop_axis=0)
         size = _bytes(z_of_step)
         is_large = isinstance(size, int) and size >= 2 * _bytes(operands.weights)
         if is_large or is_small(z_of_step):
@@ -171,9 +170,10 @@ def plan(
     if keeps_carries:
         at_once = min(at_once, _projected_at_once(steps, z, projection))
     if memory == "full" or not _pays(steps, at_once, z, operands):
-        return Plan(projected, "all", for_inference)
+        return Plan(projected, "all", for_inference, z_of_step)
     saves: Saves = "carries" if keeps_carries else "chunk starts"
-    return Plan(chunks.split_time(steps, at_once), saves, for_inference)
+    segments = chunks.split_time(steps, at_once)
+    return Plan(segments, saves, for_inference, z_of_step)
 
 
 def _pays(steps: int, at_once: int, z: StructTree, operands: OperandStructs) -> bool:
