@@ -7,7 +7,7 @@ and marks the arrays among its local variables, by their names, in the jaxpr.
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -92,7 +92,7 @@ class NamedStep:
                 # A leaf that the step did not compute is tapped after the step.
                 is_new = is_variable(leaf) and leaf in computed
                 self._after.append(leaf if is_new else equation.outvars[0])
-        stages = traced._replace(equations=equations).stages()
+        stages = replace(traced, equations=equations).stages
         self._named = {
             name: e.invars[0]
             for name, e in marks.items()
@@ -103,7 +103,7 @@ class NamedStep:
         }
         results = [*traced.results, *self._named.values(), *self._after]
         live = live_equations(equations, results)
-        self._equations = traced._replace(equations=live, results=results)
+        self._equations = replace(traced, equations=live, results=results)
 
     def __call__(
         self,

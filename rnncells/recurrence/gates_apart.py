@@ -41,7 +41,7 @@ def split_gates(equations: Equations, recurrence: int) -> Callable | None:
     counts = _gates_of(equations)
     if not counts:
         return None
-    splitter = _GateSplitter(counts, equations.stages(), recurrence)
+    splitter = _GateSplitter(counts, equations.stages, recurrence)
 
     def step(*args: ArrayTree) -> list[Array]:
         return [_concatenated(value) for value in equations(*args, rule=splitter)]

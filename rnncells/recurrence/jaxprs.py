@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -80,7 +82,8 @@ class Part(NamedTuple):
         return jax.vmap(of_step, axis_size=steps)(list(per_step.values()))
 
 
-class Equations(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Equations:
     """A function without inner calls."""
 
     arguments: list[list[Variable]]  # of each argument, those of its leaves
@@ -89,8 +92,9 @@ class Equations(NamedTuple):
     constants: Values  # the arrays that it closes over
     jaxpr: Any  # also with equations that no result depends on
 
+    @cached_property
     def stages(self) -> Stages:
-        """Returns the number of the last argument that each variable depends on."""
+        """The number of the last argument that each variable depends on."""
         stages = dict.fromkeys(self.constants, 0)
         for number, leaves in enumerate(self.arguments):
             stages |= dict.fromkeys(leaves, number)
@@ -98,6 +102,10 @@ class Equations(NamedTuple):
             stage = max((stages[v] for v in variables(equation)), default=0)
             stages |= dict.fromkeys(equation.outvars, stage)
         return stages
+
+    def stage(self, atom: Atom) -> int:
+        """Returns the stage of a variable, -1 for a literal."""
+        return self.stages[atom] if is_variable(atom) else -1
 
     def initial_values(self, *args: Tree) -> Values:
         arguments = [v for leaves in self.arguments for v in leaves]
@@ -109,11 +117,13 @@ class Equations(NamedTuple):
         evaluate(self.equations, values, rule)
         return read(values, self.results)
 
+    @cached_property
     def producers(self) -> dict[Variable, Any]:
         return {v: e for e in self.equations for v in e.outvars}
 
+    @cached_property
     def users(self) -> dict[Variable, list[Any]]:
-        """Returns the equations that read each variable, and None for a result."""
+        """The equations that read each variable, and None for a result."""
         users = defaultdict(list)
         for equation in self.equations:
             for v in variables(equation):

@@ -5,9 +5,9 @@ saved as a product's value is, so that its operands need not be recomputed.
 """
 
 import math
-import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from jax import Array
 from rnncells.recurrence import jaxprs
 from rnncells.recurrence.affine import Affine, side_by_side, stacked
 from rnncells.recurrence.convolution import Convolution
-from rnncells.recurrence.jaxprs import Atom, Equations, Stages, Values, Variable
+from rnncells.recurrence.jaxprs import Atom, Equations, Values, Variable
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.primitives import PRODUCTS, SUMS
 from rnncells.recurrence.products import Identity, Product, ProductFunction
@@ -40,7 +40,8 @@ class ProductSlice(NamedTuple):
         return self.result.aval.shape[-1]
 
 
-class FusedProduct(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class FusedProduct:
     """Products of one left operand, taken as one; or a save point, without kernels."""
 
     lhs: Variable
@@ -50,19 +51,21 @@ class FusedProduct(NamedTuple):
     slices: list[ProductSlice]  # at least one for each equation
     replaced: list[Any]  # the equations that it stands for
 
-    @property
+    @cached_property
     def invars(self) -> list[Variable]:
         return [self.lhs]
 
-    @property
+    @cached_property
     def outvars(self) -> list[Variable]:
         return [slice_.result for slice_ in self.slices]
 
     def joined(self, other: "FusedProduct") -> "FusedProduct":
         """Returns both products as one; its lists are those of both, in order."""
-        return FusedProduct(self.lhs, *map(operator.add, self[1:], other[1:]))
+        names = [field.name for field in fields(self) if field.name != "lhs"]
+        both = {k: getattr(self, k) + getattr(other, k) for k in names}
+        return FusedProduct(self.lhs, **both)
 
-    @property
+    @cached_property
     def has_addends(self) -> bool:
         return all(slice_.addends for slice_ in self.slices)
 
@@ -70,14 +73,14 @@ class FusedProduct(NamedTuple):
     def addends(self) -> list[Variable]:
         return [v for slice_ in self.slices for v in slice_.addends]
 
-    @property
+    @cached_property
     def has_gate_axis(self) -> bool:
         """Whether gates have an axis, so that devices can share their features."""
         are_unsplit = len(self.equations) == len(self.slices) > 1
         widths = {slice_.width for slice_ in self.slices} if are_unsplit else ()
-        return may_be_sharded() and len(widths) == 1
+        return len(widths) == 1 and may_be_sharded()
 
-    @property
+    @cached_property
     def function(self) -> ProductFunction:
         equation = self.equations[0]
         if not self.kernels:
@@ -89,24 +92,21 @@ class FusedProduct(NamedTuple):
         return EquationProduct(equation, equation.invars[0] is not self.lhs)
 
     def product(self, values: Values) -> Product:
-        function, weights = self.function, self.weights(values)
+        """Returns the product with its weights, stacked or side by side."""
+        function, weights = self.function, tuple(values[v] for v in self.kernels)
+        if isinstance(function, Affine):
+            join = stacked if self.has_gate_axis else side_by_side
+            biases = map(values.get, self.biases)
+            weights = join(list(zip(weights, biases, strict=True)))
         lhs = jax.ShapeDtypeStruct(self.lhs.aval.shape, self.lhs.aval.dtype)
         result = jax.eval_shape(function, lhs, weights)
         return Product(weights, function, lhs, *structs([result]))
-
-    def weights(self, values: Values) -> tuple[Array | None, ...]:
-        """Returns kernels and biases, stacked or side by side."""
-        kernels = jaxprs.read(values, self.kernels)
-        if not isinstance(self.function, Affine):
-            return tuple(kernels)
-        join = stacked if self.has_gate_axis else side_by_side
-        return join(list(zip(kernels, map(values.get, self.biases), strict=True)))
 
     def sum_addends(self, values: Values) -> Array:
         """Returns the sums of the addends of all products, joined as the products."""
         sums = []
         for slice_ in self.slices:
-            first, *others = jaxprs.read(values, slice_.addends)
+            first, *others = [values[v] for v in slice_.addends]
             sums.append(jnp.broadcast_to(sum(others, first), slice_.result.aval.shape))
         if self.has_gate_axis:
             return jnp.stack(sums, -2)
@@ -141,9 +141,9 @@ class EquationProduct(ProductFunction):
         return multiply(lhs)
 
 
-def find_products(equations: Equations, stages: Stages) -> list[FusedProduct]:
+def find_products(equations: Equations) -> list[FusedProduct]:
     """Returns the products with weights, those of one left operand together."""
-    finder = _Finder(equations, stages)
+    finder = _Finder(equations)
     fused: dict[Any, FusedProduct] = {}
     for equation in equations.equations:
         operands = finder.operands(equation)
@@ -167,23 +167,21 @@ def save_point(
     return FusedProduct(lhs, [equation], [], [], slices, [equation])
 
 
-def find_sum_points(
-    equations: Equations, stages: Stages
-) -> dict[Variable, FusedProduct]:
+def find_sum_points(equations: Equations) -> dict[Variable, FusedProduct]:
     """Returns sums to save in place of a projected input that nothing else reads.
 
     Sums with a product of two values are skipped.
     """
-    users, producers = equations.users(), equations.producers()
+    stages, producers = equations.stages, equations.producers
     points = {}
     for equation in equations.equations:
-        (result, *_), operands = equation.outvars, equation.invars
         if equation.primitive.name not in SUMS:
             continue
-        if any(not jaxprs.is_variable(v) or v.aval != result.aval for v in operands):
+        (result,), operands = equation.outvars, jaxprs.variables(equation)
+        if [v.aval for v in operands] != [result.aval] * 2:
             continue
-        addend, lhs = sorted(operands, key=lambda v: stages[v])
-        is_only_use = len(users[addend]) == 1
+        addend, lhs = sorted(operands, key=stages.__getitem__)
+        is_only_use = len(equations.users[addend]) == 1
         if not is_only_use or (stages[addend], stages[lhs]) != (PROJECTION, RECURRENCE):
             continue
         if lhs not in producers or producers[lhs].primitive.name != "mul":
@@ -194,19 +192,15 @@ def find_sum_points(
 class _Finder:
     """Finds the weight, the bias and the addends of a product."""
 
-    def __init__(self, equations: Equations, stages: Stages) -> None:
-        self._stages = stages
-        self._producers = equations.producers()
-        self._users = equations.users()
-
-    def _stage(self, atom: Atom) -> int:
-        """Returns the stage of a variable, -1 for a literal."""
-        return self._stages[atom] if jaxprs.is_variable(atom) else -1
+    def __init__(self, equations: Equations) -> None:
+        self._stage, self._stages = equations.stage, equations.stages
+        self._producers = equations.producers
+        self._users = equations.users
 
     def operands(self, equation: Any) -> tuple[Variable, ...] | None:
         """Returns the left operand and the weight of a product; None of another."""
         name, operands = equation.primitive.name, equation.invars
-        if name not in PRODUCTS or not all(is_inexact(v.aval) for v in operands):
+        if name not in PRODUCTS or not all(map(is_inexact, [v.aval for v in operands])):
             return None
         first, second = map(self._stage, operands)
         if first > WEIGHTS and second == WEIGHTS:

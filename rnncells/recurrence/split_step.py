@@ -9,7 +9,7 @@ one left operand are joined. What the projection adds to a product is summed in 
 projection, and the loop adds the sum to the product.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from jax import Array
 
 from rnncells.recurrence import jaxprs, product_search
 from rnncells.recurrence.gates_apart import split_gates
-from rnncells.recurrence.jaxprs import Equations, Part, Rule, Stages, Variable
+from rnncells.recurrence.jaxprs import Equations, Part, Values, Variable
 from rnncells.recurrence.memory import Policy, is_chosen
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.product_search import (
@@ -44,6 +44,24 @@ class EvaluatedProducts(NamedTuple):
 
     lhs: list[Array]  # their left operands
     values: list[Array]  # with what they are added to
+
+    def add(
+        self,
+        products: Iterable[FusedProduct],
+        values: Values,
+        evaluator: ProductEvaluator,
+        addends: Iterator[Array],
+    ) -> None:
+        """Evaluates products, and adds their results to `values`."""
+        for product in products:
+            lhs = values[product.lhs]
+            if getattr(lhs, "weak_type", False):
+                lhs = jax.lax.convert_element_type(lhs, lhs.dtype)
+            addend = next(addends) if product.has_addends else None
+            value = evaluator(len(self.lhs), lhs, addend)
+            self.lhs.append(lhs)
+            self.values.append(value)
+            values.update(zip(product.outvars, product.split(value), strict=True))
 
 
 class SplitStep:
@@ -79,10 +97,10 @@ class SplitStep:
             if split_function is not None:
                 self._equations, _ = jaxprs.trace(split_function, *args)
         self._consts, self._inputs, self._carry = self._equations.arguments
-        self._stages = self._equations.stages()
+        self._stages = self._equations.stages
         self.jaxpr = self._equations.jaxpr
         self.varying = [self._stages[v] > WEIGHTS for v in self.jaxpr.invars]
-        self._order = _ordered(self._equations, self._stages, policy)
+        self._order = _ordered(self._equations, policy)
         self._find_saveable(policy)
         self._find_reads()
 
@@ -109,13 +127,11 @@ class SplitStep:
         per_step = dict(zip(self._inputs, jax.tree.leaves(inputs), strict=True))
         steps = jax.tree.leaves(inputs)[0].shape[0]
         evaluated = EvaluatedProducts([], [])
-        rule = _product_rule(evaluator, evaluated, iter(()))
-        for is_fused, items in groupby(self._order[PROJECTION], _is_fused):
+        for is_fused, items in self._groups(PROJECTION):
             if is_fused:
-                jaxprs.evaluate(items, per_step, rule)
+                evaluated.add(items, per_step, evaluator, iter(()))
                 continue
-            equations = list(items)
-            part = Part(equations, jaxprs.outvars(equations))
+            part = Part(items, jaxprs.outvars(items))
             values = part.of_all_steps(invariant, per_step, steps)
             per_step |= zip(part.results, values, strict=True)
 
@@ -139,11 +155,19 @@ class SplitStep:
         values = dict(zip(self._invariants, invariants, strict=True))
         values |= zip(self._projected, projected[count:], strict=True)
         values |= zip(self._carry, jax.tree.leaves(carry), strict=True)
-        evaluated = EvaluatedProducts([], [])
-        rule = _product_rule(evaluator, evaluated, iter(projected[:count]))
-        jaxprs.evaluate(self._order[RECURRENCE], values, rule)
+        evaluated, addends = EvaluatedProducts([], []), iter(projected)
+        for is_fused, items in self._groups(RECURRENCE):
+            if is_fused:
+                evaluated.add(items, values, evaluator, addends)
+            else:
+                jaxprs.evaluate(items, values)
         results = jaxprs.read(values, self._equations.results)
         return jax.tree.unflatten(jax.tree.structure(self.result), results), evaluated
+
+    def _groups(self, stage: int) -> list[tuple[bool, list[Any]]]:
+        """Returns the products of a stage, and the equations between them, in order."""
+        groups = groupby(self._order[stage], _is_fused)
+        return [(is_fused, list(items)) for is_fused, items in groups]
 
     def used_outside(self) -> list[bool]:
         """Says which leaves of `consts` the recurrence reads outside of `products`."""
@@ -171,7 +195,7 @@ class SplitStep:
         )
         self.products = [item for item in self.saveable if item.kernels]
         self.chosen = [
-            any(is_chosen(equation, policy) for equation in item.equations)
+            policy is not None and any(is_chosen(e, policy) for e in item.equations)
             for item in self.saveable
         ]
         self._with_addends = [item for item in self.saveable if item.has_addends]
@@ -197,27 +221,25 @@ class SplitStep:
         return [v for v in operands if self._stages[v] < stage]
 
 
-def _ordered(
-    equations: Equations, stages: Stages, policy: Policy | None
-) -> dict[int, list[Any]]:
+def _ordered(equations: Equations, policy: Policy | None) -> dict[int, list[Any]]:
     """Returns equations, products and save points of each stage in order."""
     fused_of = {
         equation.outvars[0]: fused
-        for fused in product_search.find_products(equations, stages)
+        for fused in product_search.find_products(equations)
         for equation in fused.replaced
     }
-    sum_points = product_search.find_sum_points(equations, stages)
+    sum_points = product_search.find_sum_points(equations)
     order: dict[int, list[Any]] = {WEIGHTS: [], PROJECTION: [], RECURRENCE: []}
     for equation in equations.equations:
         (result, *_) = equation.outvars
-        stage = stages[result]
+        stage = equations.stages[result]
         fused = fused_of.get(result)
         if fused is not None:
             order[stage] += [fused] if fused.equations[0] is equation else []
             continue
         order[stage].append(sum_points.get(result, equation))
         is_open = stage == RECURRENCE and result not in sum_points
-        if is_open and is_chosen(equation, policy):
+        if is_open and policy is not None and is_chosen(equation, policy):
             order[stage] += [
                 product_search.save_point(equation, v, v) for v in equation.outvars
             ]
@@ -226,23 +248,3 @@ def _ordered(
 
 def _is_fused(item: Any) -> bool:
     return isinstance(item, FusedProduct)
-
-
-def _product_rule(
-    evaluator: ProductEvaluator, evaluated: EvaluatedProducts, addends: Iterator[Array]
-) -> Rule:
-    """Returns a rule that evaluates products, and adds them to `evaluated`."""
-
-    def rule(item: Any, operands: list[Array]) -> Sequence[Array]:
-        if not _is_fused(item):
-            return jaxprs.bind(item, operands)
-        (lhs,) = operands
-        if getattr(lhs, "weak_type", False):
-            lhs = jax.lax.convert_element_type(lhs, lhs.dtype)
-        addend = next(addends) if item.has_addends else None
-        value = evaluator(len(evaluated.lhs), lhs, addend)
-        evaluated.lhs.append(lhs)
-        evaluated.values.append(value)
-        return item.split(value)
-
-    return rule

@@ -66,7 +66,7 @@ class StepVJP:
         )
         self._cotangents_tree = jax.tree.structure(cotangents)
         self._d_invariants_tree = jax.tree.structure(d_invariants)
-        stages, results = self._equations.stages(), iter(self._equations.results)
+        stages, results = self._equations.stages, iter(self._equations.results)
         d_carry, step_results = (
             [next(results) for _ in jax.tree.leaves(tree)]
             for tree in (d_carry, cotangents)
@@ -81,7 +81,7 @@ class StepVJP:
         # For each leaf of the residuals, whether the VJP depends on it.
         tree: Any = jax.tree.structure(residuals)
         leaves = self._equations.arguments[LINEARIZATION][: tree.num_leaves]
-        users = self._equations.users()
+        users = self._equations.users
         self.reads = tree.unflatten([v in users for v in leaves])
 
     def evaluate_invariants(self, weights: StepWeights) -> Values:
@@ -188,7 +188,7 @@ def _split(
     step_results: list[Variable],
     d_invariants: list[Variable],
 ) -> _Parts:
-    stages, d_new = equations.stages(), equations.arguments[COTANGENTS]
+    stages, d_new = equations.stages, equations.arguments[COTANGENTS]
     once, before, of_cotangents = (
         [e for e in equations.equations if stages[e.outvars[0]] == stage]
         for stage in (WEIGHTS, LINEARIZATION, COTANGENTS)

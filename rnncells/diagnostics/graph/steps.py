@@ -14,7 +14,7 @@ pass. If it is traced, they are variables of a jaxpr.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -81,9 +81,9 @@ class _Grouping:
 
     def __init__(self, equations: Equations):
         # An array that is iterated over can have parts that no result depends on.
-        self._equations = equations._replace(equations=tuple(equations.jaxpr.eqns))
-        self._users = self._equations.users()
-        self._producers = self._equations.producers()
+        self._equations = replace(equations, equations=tuple(equations.jaxpr.eqns))
+        self._users = self._equations.users
+        self._producers = self._equations.producers
 
     def steps(self) -> list[Step]:
         steps = [
@@ -282,7 +282,7 @@ def _passes(vjp: Callable, results: Sequence[Any]) -> list[bool]:
         return jax.tree.unflatten(tree, leaves)(cotangents)
 
     equations, _ = trace(pullback, leaves, cotangents)
-    stages = equations.stages()
+    stages = equations.stages
     return [is_variable(v) and stages[v] == 1 for v in equations.results]
 
 

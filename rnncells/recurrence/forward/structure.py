@@ -7,6 +7,7 @@ depend on every element of its operands.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ def dependencies(function: Callable, *args: StructTree) -> list[Any]:
     """
     equations, result = trace(function, *args)
     leaves, tree = jax.tree.flatten(args)
-    equations = equations._replace(constants=dict.fromkeys(equations.constants))
+    equations = replace(equations, constants=dict.fromkeys(equations.constants))
 
     def paths(*operands: Array) -> Array:
         (counts,) = equations(*operands, rule=_count)
