@@ -1,7 +1,8 @@
-"""Writes the lists that follow from `rnncells/public.py`: `python docs/generate.py`.
+"""Writes the lists that follow from the code: `python docs/generate.py`.
 
-They are the docstring of `rnncells`, the tables of docs/cells.md, the entries of
-docs/api, and the stub of `rnncells.nnx`. A test checks that they are current.
+From `rnncells/public.py`: the docstring of `rnncells`, the tables of docs/cells.md, the
+entries of docs/api, and the stub of `rnncells.nnx`. From `rnncells/loops/table.py`: the
+table of docs/engine.md. A test checks that they are current.
 """
 
 import inspect
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import rnncells
 import rnncells.nnx
+from rnncells.loops.table import LOOPS
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS_OF_CELLS = (
@@ -96,6 +98,17 @@ def table(start: str) -> str:
     return "\n".join(rows)
 
 
+def loops(_: str) -> str:
+    """Returns the table of the loops over time, in the order of their choice."""
+    rows = ["| loop | cells | options, beside the defaults |", "|---|---|---|"]
+    for loop in LOOPS:
+        cells = ", ".join(f"`{cell.__name__}`" for cell in loop.cells or ()) or "any"
+        options = "; ".join(f"`{k}`: {', '.join(v)}" for k, v in loop.options.items())
+        place = f"{type(loop).__module__.replace('.', '/')}.py:{type(loop).__name__}"
+        rows.append(f"| {loop.name}, `{place}` | {cells} | {options} |")
+    return "\n".join(rows)
+
+
 def entries(start: str) -> str:
     """Returns the entries of a page of docs/api, for the names under a heading."""
     blocks = []
@@ -129,15 +142,14 @@ def files() -> dict[Path, str]:
     start, _, rest = path.read_text().partition("\nCells for one step")
     _, _, rest = rest.partition("\nMore submodules")
     texts[path] = f"{start}\n{help_text()}\n\nMore submodules{rest}"
-    for page in [ROOT / "docs" / "cells.md", *(ROOT / "docs" / "api").glob("*.md")]:
-        write = (
-            table if page.name == "cells.md" and page.parent.name == "docs" else entries
-        )
+    docs = ROOT / "docs"
+    tables = {docs / "cells.md": table, docs / "engine.md": loops}
+    for page in [*tables, *(docs / "api").glob("*.md")]:
 
-        def block(match: re.Match[str], write=write) -> str:
+        def block(match: re.Match[str], write=tables.get(page, entries)) -> str:
             return f"{match[1]}\n\n{write(match[2])}\n\n{match[4]}"
 
-        pattern = r"(<!-- public: (.*?) -->)\n(.*?)\n(<!-- end -->)"
+        pattern = r"(<!-- \w+: (.*?) -->)\n(.*?)\n(<!-- end -->)"
         texts[page] = re.sub(pattern, block, page.read_text(), flags=re.S)
     return texts
 
