@@ -1,10 +1,8 @@
 """Explanations of wrong arguments, and of methods of other libraries."""
 
-import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
-from functools import wraps
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 # Names of the same argument here, in PyTorch, Keras, Flax, Haiku and Equinox. A class
 # with an argument of one name explains the other names.
@@ -111,91 +109,30 @@ UNSUPPORTED_METHODS = {
 }
 
 
-class ExplainsArguments:
-    """Base of modules that explain arguments that they do not have.
-
-    It is a base because Python takes the signature of a class from its first `__new__`
-    or `__init__`, and dataclasses define `__init__` in the class itself.
-    """
-
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        for name in ("__call__", "step", "decode", "run", "initialize_carry"):
-            method = vars(cls).get(name)
-            if inspect.isfunction(method):
-                setattr(cls, name, _explain_arguments(name, method))
-        super().__init_subclass__(**options)
-
-    def __new__(cls, *args: Any, **fields: Any) -> Self:
-        if len(args) > 1 or fields.keys() - cls.__dataclass_fields__.keys():
-            # A subclass may have an `__init__` of its own.
-            signature = inspect.signature(cls.__init__)
-            of_flax = ("parent", "name")
-            parameters = signature.parameters.items()
-            own = [p for name, p in parameters if name not in of_flax]
-            signature = signature.replace(parameters=own)
-            kwargs = {k: v for k, v in fields.items() if k not in of_flax}
-            try:
-                signature.bind(None, *args, **kwargs)
-            except TypeError:
-                message = _error(cls, cls.__name__, signature, args, kwargs)
-                if message:
-                    raise TypeError(message) from None
-        return super().__new__(cls)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)  # type: ignore[misc]  # flax.linen has it
-        except AttributeError as error:
-            # Flax names the attribute first; other errors come from `setup`.
-            if f'object has no attribute "{name}"' not in str(error):
-                raise
-            owner = type(self).__name__
-            fields = self.__dataclass_fields__
-            if name in UNSUPPORTED_METHODS:
-                explained = f"`{name}` of {owner} {UNSUPPORTED_METHODS[name]}."
-            elif any(synonym in fields for synonym in _synonyms(name)):
-                explained = explanation(owner, name, fields)
-            else:
-                raise
-            raise AttributeError(explained) from None
-
-
-def _explain_arguments(name: str, method: Callable) -> Callable:
-    """Returns a method that explains arguments that it does not take."""
-    signature = inspect.signature(method)
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            signature.bind(self, *args, **kwargs)
-        except TypeError as error:
-            cls = type(self)
-            owner = cls.__name__ if name == "__call__" else f"{cls.__name__}.{name}"
-            message = _error(cls, owner, signature, args, kwargs)
-            raise TypeError(message or f"{owner}: {error}.") from None
-        return method(self, *args, **kwargs)
-
-    return call
-
-
-def _error(
+def wrong_arguments(
     cls: type,
-    owner: str,
+    method: str,
     signature: inspect.Signature,
     args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> str:
-    """Returns an error message for wrong arguments; empty if some are missing."""
+    kwargs: Mapping[str, Any],
+    error: TypeError,
+) -> TypeError:
+    """Returns an error that explains arguments which a method does not take.
+
+    If arguments are missing, it says what the `error` of Python says.
+    """
+    is_constructor = method == "__init__"
+    is_call = is_constructor or method == "__call__"
+    owner = cls.__name__ if is_call else f"{cls.__name__}.{method}"
     _, *parameters = signature.parameters.values()
     accepted = [p.name for p in parameters]
     fields = getattr(cls, "__dataclass_fields__", {})
     messages = []
     for name in sorted(kwargs.keys() - signature.parameters.keys()):
         explained = explanation(owner, name, accepted)
-        if explained is None and name in fields:
-            explained = f"`{name}` is an argument of {cls.__name__}, not of its call."
+        if explained is None and name in fields and not is_constructor:
+            part = "call" if is_call else f"method `{method}`"
+            explained = f"`{name}` is an argument of {cls.__name__}, not of its {part}."
         choices = ", ".join(accepted)
         default = f"`{name}` is not an argument of {owner}, which takes {choices}."
         messages.append(explained or default)
@@ -204,10 +141,11 @@ def _error(
         others = ", ".join(name for name in accepted if name not in by_position)
         messages.append(
             f"{owner} takes {', '.join(by_position)} by position, got {len(args)} "
-            f"arguments. By name: {others or 'none'}. (The width of the inputs is read "
-            "from them.)"
+            f"arguments. By name: {others or 'none'}."
         )
-    return " ".join(messages)
+        if is_constructor and "features" in by_position:
+            messages.append("The width of the inputs is read from them.")
+    return TypeError(" ".join(messages) or f"{owner}: {error}.")
 
 
 def explanation(owner: str, name: str, accepted: Iterable[str]) -> str | None:
@@ -217,6 +155,16 @@ def explanation(owner: str, name: str, accepted: Iterable[str]) -> str | None:
         return f"`{name}` of {owner} is called `{names[0]}` here."
     if name in UNSUPPORTED:
         return f"`{name}` of {owner} {UNSUPPORTED[name]}."
+    return None
+
+
+def missing_attribute(cls: Any, name: str) -> str | None:
+    """Returns why modules of a class have no such attribute, or None if unknown."""
+    fields = cls.__dataclass_fields__
+    if name in UNSUPPORTED_METHODS:
+        return f"`{name}` of {cls.__name__} {UNSUPPORTED_METHODS[name]}."
+    if any(synonym in fields for synonym in _synonyms(name)):
+        return explanation(cls.__name__, name, fields)
     return None
 
 

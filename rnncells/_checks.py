@@ -1,19 +1,90 @@
-"""Checks of arguments that cells, layers and functions have in common."""
+"""Checks of fields and arguments that cells, layers and functions share."""
 
+import dataclasses
 import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
 from flax.typing import Initializer
 
+from rnncells._argument_hints import missing_attribute, wrong_arguments
+
 # The least value of a count, where it is not 1.
 _LEAST = {"input_dims": 0, "kernel_size": 2, "num_feature_dims": 0}
+
+
+class ChecksArguments:
+    """Base of modules that check their fields and explain wrong arguments.
+
+    It is a base because Python takes the signature of a class from its first `__new__`
+    or `__init__`, and dataclasses define `__init__` in the class itself.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        for name in ("__call__", "step", "decode", "run", "initialize_carry"):
+            method = vars(cls).get(name)
+            if inspect.isfunction(method):
+                setattr(cls, name, _explain_arguments(name, method))
+        super().__init_subclass__(**options)
+
+    def __new__(cls, *args: Any, **fields: Any) -> Self:
+        if len(args) > 1 or fields.keys() - cls.__dataclass_fields__.keys():
+            # A subclass may have an `__init__` of its own.
+            signature = inspect.signature(cls.__init__)
+            of_flax = ("parent", "name")
+            parameters = signature.parameters.items()
+            own = [p for name, p in parameters if name not in of_flax]
+            signature = signature.replace(parameters=own)
+            kwargs = {k: v for k, v in fields.items() if k not in of_flax}
+            try:
+                signature.bind(None, *args, **kwargs)
+            except TypeError as error:
+                raise wrong_arguments(
+                    cls, "__init__", signature, args, kwargs, error
+                ) from None
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        super().__post_init__()  # type: ignore[misc]  # flax.linen has it
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)  # type: ignore[misc]  # flax.linen has it
+        except AttributeError as error:
+            # Flax names the attribute first; other errors come from `setup`.
+            if f'object has no attribute "{name}"' not in str(error):
+                raise
+            explained = missing_attribute(type(self), name)
+            if explained is None:
+                raise
+            raise AttributeError(explained) from None
+
+
+def _explain_arguments(name: str, method: Callable) -> Callable:
+    """Returns a method that explains arguments that it does not take."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise wrong_arguments(
+                type(self), name, signature, args, kwargs, error
+            ) from None
+        return method(self, *args, **kwargs)
+
+    return call
 
 
 def check_fields(module: Any) -> None:
@@ -25,12 +96,11 @@ def check_fields(module: Any) -> None:
     name = cls.__name__
     for field, kind in _field_types(cls).items():
         value = getattr(module, field)
-        if field == "features":
-            check_features(module)
-            kind = kind if value is None else None
-        if value is None and type(None) in get_args(kind):
+        if value is None and (kind is Any or type(None) in get_args(kind)):
             continue
-        if kind in (bool, bool | None):
+        if field == "features" and value is not None:
+            _check_features(module, value)
+        elif kind in (bool, bool | None):
             check_bools(name, **{field: value})
         elif kind in (int, int | None):
             check_count(name, field, value, _LEAST.get(field, 1))
@@ -46,17 +116,19 @@ def check_fields(module: Any) -> None:
 
 @functools.cache
 def _field_types(cls: type) -> dict[str, Any]:
-    """Returns the annotations of the fields that classes of rnncells declare."""
+    """Returns the annotations of the fields that classes of rnncells declare.
+
+    Fields of a user's class, and properties in place of fields, have Any.
+    """
     types: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         annotations = inspect.get_annotations(base)
         is_ours = base.__module__.startswith("rnncells.")
-        types |= annotations if is_ours else dict.fromkeys(annotations)
+        types |= annotations if is_ours else dict.fromkeys(annotations, Any)
     fields = cls.__dataclass_fields__  # type: ignore[attr-defined]
-    known = {name: kind for name, kind in types.items() if name in fields}
     # These mean the same in all cells.
-    meant = ("features", "dtype", "param_dtype")
-    return dict.fromkeys((name for name in meant if hasattr(cls, name)), Any) | known
+    meant = {n: Any for n in ("features", "dtype", "param_dtype") if hasattr(cls, n)}
+    return meant | {name: kind for name, kind in types.items() if name in fields}
 
 
 def check_bools(owner: str, **flags: Any) -> None:
@@ -92,7 +164,14 @@ def _check_initializer(name: str, field: str, init: Any) -> None:
         raise TypeError(
             f"{start}, such as jax.nn.initializers.glorot_uniform(), got {init!r}."
         )
-    if _makes_initializers(init):
+    # A function of these libraries without a key returns an initializer, except for
+    # functions inside of such functions, which draw.
+    if (
+        inspect.isfunction(init)
+        and init.__module__.partition(".")[0] in ("jax", "flax", "rnncells")
+        and "<locals>" not in init.__qualname__
+        and "key" not in inspect.signature(init).parameters
+    ):
         raise TypeError(f"{start}, got {init.__name__}. Call it: {init.__name__}().")
     if hasattr(init, "gates") and "bias" not in field:
         raise TypeError(
@@ -101,23 +180,9 @@ def _check_initializer(name: str, field: str, init: Any) -> None:
         )
 
 
-def _makes_initializers(function: Any) -> bool:
-    """Says whether a function of JAX, Flax or rnncells returns initializers.
-
-    The functions inside of those functions, which draw, are initializers.
-    """
-    if not inspect.isfunction(function) or "<locals>" in function.__qualname__:
-        return False
-    library = function.__module__.partition(".")[0]
-    is_known = library in ("jax", "flax", "rnncells")
-    return is_known and "key" not in inspect.signature(function).parameters
-
-
-def check_features(module: Any) -> None:
-    """Raises an error unless the field `features` is a count, or None."""
-    name, features, hint = type(module).__name__, module.features, ""
-    if features is None:
-        return
+def _check_features(module: Any, features: Any) -> None:
+    """Raises an error unless `features` is a count that the heads of a cell divide."""
+    name, hint = type(module).__name__, ""
     if hasattr(module, "gate_fn"):
         hint = (
             " Up to Flax 0.6.11, the first argument of a cell was `gate_fn`: "
@@ -139,6 +204,13 @@ def check_features(module: Any) -> None:
         ) from error
     if not is_count:
         raise ValueError(f"`features` of {name} must be at least 1, got {features!r}.")
+    heads = getattr(module, "num_heads", 1)
+    if isinstance(module, nn.RNNCellBase) and heads != 1:
+        check_count(name, "num_heads", heads)
+        if features % heads:
+            raise ValueError(
+                f"`num_heads` of {name} must divide `features` {features}, got {heads}."
+            )
 
 
 def check_count(name: str, field: str, value: Any, least: int = 1) -> None:

@@ -353,7 +353,7 @@ TYPE_ERRORS = {
     "for an LSTM, got the": lambda: apply(X, {"0": STATES[0], "1": STATES[1]}),
     "`states` of LSTM must be arrays, got NoneType": lambda: apply(X, (None, "zeros")),
     "`inputs` of LSTM must be one array, got": lambda: apply(LSTMStates(*STATES), X),
-    "`reverse` is an argument of RNN, not of its call": lambda: apply(
+    "`reverse` is an argument of RNN, not of its method `run`": lambda: apply(
         X, layer=gru(), reverse=True, method="run"
     ),
     "`hx` of RNN.run is called `initial_carry` here": lambda: apply(

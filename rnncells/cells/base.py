@@ -17,8 +17,13 @@ from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
 from jax import Array
 
-from rnncells._argument_hints import ExplainsArguments
-from rnncells._checks import check_array, check_count, check_key, check_names
+from rnncells._checks import (
+    ChecksArguments,
+    check_array,
+    check_count,
+    check_key,
+    check_names,
+)
 from rnncells.cells import checks
 from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import (
@@ -38,7 +43,7 @@ from rnncells.recurrence.affine import Affine, block_affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
 
 
-class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
+class RNNCellBase(ChecksArguments, nn.RNNCellBase):
     """Base of all cells: `carry, output = cell(carry, inputs)`.
 
     A subclass has the field `features` (None takes the width of the carry) and, if it
@@ -87,10 +92,6 @@ class RNNCellBase(ExplainsArguments, nn.RNNCellBase):
             if method is not None and not hasattr(method, "compact"):
                 setattr(cls, name, _after_setup(method))
         super().__init_subclass__(**options)
-
-    def __post_init__(self) -> None:
-        checks.check_cell_fields(self)
-        super().__post_init__()
 
     @property
     def num_feature_dims(self) -> int:

@@ -1,4 +1,4 @@
-"""Checks of the fields, carries and results of cells."""
+"""Checks of the carries and results of cells."""
 
 from typing import Any
 
@@ -6,20 +6,7 @@ import jax
 import jax.numpy as jnp
 from chex import ArrayTree
 
-from rnncells._checks import check_count, check_fields
 from rnncells.cells.carry import Carry, ShapeTree, describe, is_alike, is_shape
-
-
-def check_cell_fields(cell: Any) -> None:
-    """Raises an error unless the fields of a cell are valid."""
-    check_fields(cell)
-    heads, features = getattr(cell, "num_heads", 1), getattr(cell, "features", None)
-    check_count(type(cell).__name__, "num_heads", heads)
-    if features is not None and features % heads:
-        raise ValueError(
-            f"`num_heads` of {type(cell).__name__} must divide `features` {features}, "
-            f"got {heads}."
-        )
 
 
 def check_projection(name: str, proj_features: Any, features: Any) -> None:

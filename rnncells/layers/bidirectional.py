@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
-from rnncells._checks import check_fields, check_instance
+from rnncells._checks import check_instance
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import takes_any_keyword
 from rnncells.cells.carry import Carry
@@ -74,7 +74,6 @@ class Bidirectional(RecurrentLayer):
                     f"{kind.__name__}. LSTM, GRU and ElmanRNN have the option "
                     "bidirectional=True."
                 )
-        check_fields(self)
         super().__post_init__()
 
     def __call__(

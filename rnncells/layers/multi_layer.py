@@ -13,7 +13,7 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells._checks import check_deterministic, check_fields, check_rate, check_rng
+from rnncells._checks import check_deterministic, check_rate, check_rng
 from rnncells._user_warning import warn
 from rnncells.cells import any_cell
 from rnncells.cells.base import RNNCellBase
@@ -105,13 +105,12 @@ class MultiLayerRNN(RecurrentLayer):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        check_fields(self)
+        super().__post_init__()
         check_rate(name, "dropout", self.dropout)
         check_gradient(name, self.gradient)
         check_options(self)
         if self.num_layers > 1:
             checks.check_depth(name, self)
-        super().__post_init__()
 
     @nn.nowrap
     def cell(self) -> RNNCellBase:

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from flax.typing import Dtype, Initializer
 
-from rnncells._checks import check_fields
 from rnncells.layers.composed import ComposedLayer
 
 
@@ -36,10 +35,6 @@ class ResidualBlock(ComposedLayer):
     param_dtype: Dtype = jnp.float32
     time_major: bool = False
     return_carry: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        super().__post_init__()
 
     @nn.nowrap
     def _input_widths(self) -> tuple[int, ...]:

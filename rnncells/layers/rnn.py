@@ -13,7 +13,7 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 from jax import Array
 
-from rnncells._checks import check_choice, check_fields
+from rnncells._checks import check_choice
 from rnncells.cells import any_cell
 from rnncells.cells.carry import Carry, cast_like, strongly_typed
 from rnncells.cells.checks import check_not_states
@@ -173,7 +173,7 @@ class RNN(RecurrentLayer):
 
     def __post_init__(self) -> None:
         checks.check_cell_instance("RNN", self.cell)
-        check_fields(self)
+        super().__post_init__()
         names = get_args(_Name)
         if not (is_newton(self.implementation) or self.implementation in names):
             raise ValueError(
@@ -188,7 +188,6 @@ class RNN(RecurrentLayer):
         check_projection(self.projection)
         table.check_options(self)
         self._check_certificate(self.return_certificate)
-        super().__post_init__()
 
     def __call__(
         self,

@@ -9,8 +9,7 @@ import jax
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
-from rnncells._argument_hints import ExplainsArguments
-from rnncells._checks import check_key
+from rnncells._checks import ChecksArguments, check_key
 from rnncells.cells.any_cell import resolve_input_spec
 from rnncells.cells.carry import Carry, InputSpec
 from rnncells.recurrence.pytrees import StructTree
@@ -74,7 +73,7 @@ class SequenceLayer(Protocol):
         """
 
 
-class RecurrentLayer(ExplainsArguments, nn.Module):
+class RecurrentLayer(ChecksArguments, nn.Module):
     """Base of the layers over sequences.
 
     A subclass defines `_initial_carry`. Its call returns `(carry, outputs)` with the

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells._checks import check_fields, check_list
+from rnncells._checks import check_list
 from rnncells.cells.any_cell import is_cell, warn_shared_layers
 from rnncells.cells.carry import Carry
 from rnncells.layers.checks import check_depth
@@ -65,7 +65,7 @@ class Stack(ComposedLayer):
 
     def __post_init__(self) -> None:
         check_list("Stack", self.layers)
-        check_fields(self)
+        super().__post_init__()
         layers: Sequence[Any] = self.layers
         for layer in list(filter(_is_recurrent, layers))[1:]:
             check_depth("Stack", layer)
@@ -82,7 +82,6 @@ class Stack(ComposedLayer):
                     "`skip_connections` of Stack needs keep_order=True in reversed "
                     "layers, so that steps of the same time are joined."
                 )
-        super().__post_init__()
 
     def setup(self) -> None:
         """Makes a layer over sequences of each cell."""
