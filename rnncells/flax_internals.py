@@ -99,6 +99,8 @@ def unbound(cell: nn.Module) -> UnboundCell:
     """
     assert cell.scope is not None
     module, variables = cell.unbind()
+    if not _submodules(cell):
+        return UnboundCell(module, variables, has_outside_modules=False)
     outside = list(_outside_modules(cell, module.bind(variables), cell.scope.path))
     for path, module_variables in outside:
         for collection, values in module_variables.items():
@@ -123,12 +125,7 @@ def _submodules(module: nn.Module) -> list[nn.Module]:
     module._try_setup(shallow=True)  # binds the modules in fields alone
     names = [field.name for field in dataclasses.fields(module) if field.init]
     values = [getattr(module, name) for name in names if name not in ("parent", "name")]
-    leaves = jax.tree.leaves(values, is_leaf=_is_module)
-    return list(filter(_is_module, leaves))
-
-
-def _is_module(leaf: Any) -> bool:
-    return isinstance(leaf, nn.Module)
+    return [leaf for leaf in jax.tree.leaves(values) if isinstance(leaf, nn.Module)]
 
 
 def placed(tree: Mapping, path: tuple[str, ...], values: Any) -> dict:
@@ -237,6 +234,11 @@ def key_like(raw: Array, key: PRNGKey) -> PRNGKey:
     if not is_key(key):
         return raw
     return jax.random.wrap_key_data(raw, impl=jax.random.key_impl(key))
+
+
+def has_keys(tree: Any) -> bool:
+    """Says whether a leaf of a pytree has typed random keys."""
+    return any(map(is_key, jax.tree.leaves(tree)))
 
 
 def is_key(array: Any) -> bool:

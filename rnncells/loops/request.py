@@ -230,7 +230,7 @@ def _check_pure(
         )
     if not all(isinstance(stream, str) for stream in rnn.rng_streams):
         raise Obstacle(f"needs the names of random streams; got {[*rnn.rng_streams]}.")
-    if any(flax_internals.is_key(leaf) for leaf in jax.tree.leaves(dict(variables))):
+    if flax_internals.has_keys(dict(variables)):
         raise Obstacle(
             f"needs variables that are numbers; {cell_name} has random keys among them."
         )
