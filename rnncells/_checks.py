@@ -320,24 +320,3 @@ def check_key(key: Any, argument: str | None = None) -> None:
         f"{argument} must be a random key such as jax.random.key(0), or None, got "
         f"{got}.{hint}"
     )
-
-
-def check_array(name: str, inputs: Any) -> None:
-    """Raises TypeError unless the operand of a product is one array."""
-    if not hasattr(inputs, "ndim"):
-        raise TypeError(
-            f"{name} multiplies one array by its weights, got {type(inputs).__name__}. "
-            "Join a list of steps with jnp.stack(steps, axis=-2), and several inputs "
-            "with jnp.concatenate(inputs, axis=-1)."
-        )
-
-
-def check_names(method: str, names: tuple[Any, ...]) -> None:
-    """Raises an error unless a method of a cell was called with names."""
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError(
-            f"`{method}` takes names as separate arguments, for example "
-            f"{method}('i', 'h'), got {names}."
-        )
-    if not names:
-        raise ValueError(f"`{method}` needs at least one name, got none.")

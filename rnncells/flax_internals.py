@@ -112,6 +112,8 @@ def _outside_modules(
     cell: nn.Module, bound_copy: nn.Module, root: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
     """Yields place and variables of the modules in fields that other modules own."""
+    for module in (cell, bound_copy):
+        module._try_setup(shallow=True)  # binds the modules in fields alone
     submodules = zip(_submodules(cell), _submodules(bound_copy), strict=True)
     for original, submodule in submodules:
         assert submodule.scope is not None
@@ -122,7 +124,7 @@ def _outside_modules(
 
 
 def _submodules(module: nn.Module) -> list[nn.Module]:
-    module._try_setup(shallow=True)  # binds the modules in fields alone
+    """Returns the modules in the fields of a module."""
     names = [field.name for field in dataclasses.fields(module) if field.init]
     values = [getattr(module, name) for name in names if name not in ("parent", "name")]
     return [leaf for leaf in jax.tree.leaves(values) if isinstance(leaf, nn.Module)]

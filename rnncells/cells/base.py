@@ -19,10 +19,8 @@ from jax import Array
 
 from rnncells._checks import (
     ChecksArguments,
-    check_array,
     check_count,
     check_key,
-    check_names,
 )
 from rnncells.cells import checks
 from rnncells.cells.any_cell import split_shape
@@ -269,7 +267,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         """
         if self.scope is None:
             return
-        if self.is_mutable_collection("params") or self.variables.get("params"):
+        if self.is_mutable_collection("params"):
             run_setup(self)
 
     @nn.nowrap
@@ -345,22 +343,24 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
           ValueError: there are no names; `features` is neither an argument nor a field
             of the cell; `num_heads` is less than 1.
         """
-        check_names("gates", names)
+        _check_names("gates", names)
         if features is None and not hasattr(self, "features"):
             raise ValueError(
                 f"`gates` of {type(self).__name__} needs the width of the gates: pass "
                 "`features` to `gates`, or add the field `features` to the cell."
             )
-        check_count(type(self).__name__, "num_heads", num_heads)
+        if num_heads != 1:
+            check_count(type(self).__name__, "num_heads", num_heads)
+        by_gate = bias_init if isinstance(bias_init, PerGateInit) else None
         # The gates share one key, so that `chrono` can draw their biases together.
-        draws = use_bias and isinstance(bias_init, PerGateInit)
-        key = self.make_rng("params") if draws and self.has_rng("params") else None
+        draws = use_bias and by_gate is not None and self.has_rng("params")
+        key = self.make_rng("params") if draws else None
         for name in names:
             gate = DenseParams(
                 features=self.features if features is None else features,
                 use_bias=use_bias,
                 kernel_init=kernel_init,
-                bias_init=of_gate(bias_init, name, key),
+                bias_init=of_gate(by_gate, name, key) if by_gate else bias_init,
                 param_dtype=getattr(self, "param_dtype", jnp.float32),
                 num_heads=num_heads,
             )
@@ -388,32 +388,43 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
           ValueError: there are no names, there is no gate of some name, or the gates
             differ in `num_heads`.
         """
-        check_names("affine", names)
-        check_array(type(self).__name__, inputs)
-        gates = [self._gate(name) for name in names]
-        weights = [gate(inputs.shape[-1]) for gate in gates]
-        heads = {gate.num_heads for gate in gates}
+        _check_names("affine", names)
+        if not hasattr(inputs, "ndim"):
+            raise TypeError(
+                f"{type(self).__name__} multiplies one array by its weights, got "
+                f"{type(inputs).__name__}. Join a list of steps with jnp.stack(steps, "
+                "axis=-2), and several inputs with jnp.concatenate(inputs, axis=-1)."
+            )
+        gates: list[Any] = [getattr(self, name, None) for name in names]
+        # Not the class of gates, because `DropConnectCell` has others in their place.
+        heads: set[Any] = {getattr(gate, "num_heads", None) for gate in gates}
+        if None in heads:
+            raise ValueError(
+                f"`affine` of {type(self).__name__} takes names of gates that `setup` "
+                f"declares with self.gates(...): {list(self._gates())}, got {names}."
+            )
         if len(heads) > 1:
             raise ValueError(
                 f"`affine` of {type(self).__name__} needs gates with one number of "
                 f"heads, got {sorted(heads)} for {list(names)}."
             )
+        weights = [gate(inputs.shape[-1]) for gate in gates]
         dtype = getattr(self, "dtype", None)
         if heads == {1}:
             return Affine(dtype)(inputs, side_by_side(weights))
         return block_affine(inputs, weights, dtype)
 
-    @nn.nowrap
-    def _gate(self, name: str) -> Any:
-        gate = getattr(self, name, None)
-        # A wrapper can put something in the place of a gate, see `DropConnectCell`.
-        if isinstance(gate, DenseParams) or hasattr(gate, "num_heads"):
-            return gate
-        declared = list(self._gates())
-        raise ValueError(
-            f"`affine` of {type(self).__name__} takes names of gates that `setup` "
-            f"declares with self.gates(...): {declared}, got {name!r}."
-        )
+
+def _check_names(method: str, names: tuple[Any, ...]) -> None:
+    """Raises an error unless a method of a cell was called with names."""
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"`{method}` takes names as separate arguments, for example "
+                f"{method}('i', 'h'), got {names}."
+            )
+    if not names:
+        raise ValueError(f"`{method}` needs at least one name, got none.")
 
 
 def _after_setup(method: Callable) -> Callable:

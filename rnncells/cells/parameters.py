@@ -182,11 +182,11 @@ def param(
     return value
 
 
-def of_gate(init: Initializer, name: str, key: Any) -> Initializer:
+def of_gate(by_gate: PerGateInit, name: str, key: Any) -> Initializer:
     """Returns the initializer of one gate's bias."""
-    if not isinstance(init, PerGateInit) or name not in init.gates:
-        return init
-    init = init.gates[name]
+    if name not in by_gate.gates:
+        return by_gate
+    init = by_gate.gates[name]
     return lambda _, shape, dtype=jnp.float32: init(key, shape, dtype)
 
 
