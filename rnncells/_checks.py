@@ -279,7 +279,7 @@ def is_nnx_module(module: Any) -> bool:
 
 def check_not_nnx(name: str, field: str, module: Any) -> None:
     """Raises TypeError if a field of a linen module is a module of Flax NNX."""
-    if is_nnx_module(module) and not hasattr(module, "scope"):
+    if not hasattr(module, "scope") and is_nnx_module(module):
         raise TypeError(
             f"`{field}` of {name} must be a flax.linen module, got "
             f"{type(module).__name__} of Flax NNX. Use rnncells.nnx.{name}, or "

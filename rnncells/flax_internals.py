@@ -6,12 +6,13 @@ A new version of Flax that changes one of them breaks this file alone.
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from chex import PRNGKey
+from chex import ArrayTree, PRNGKey
 from flax.core import DenyList
 from flax.core.scope import CollectionFilter, LazyRng, Scope, subtract_filters
 from jax import Array
@@ -30,6 +31,18 @@ def run_setup(module: nn.Module) -> None:
     module._try_setup()
 
 
+def after_setup(method: Callable) -> Callable:
+    """Returns a method that runs `setup` of a bound module first, as Flax's wrapper."""
+
+    @nn.nowrap
+    @wraps(method)
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        module._try_setup()
+        return method(module, *args, **kwargs)
+
+    return call
+
+
 def copy_bound(module: _Module, **fields: Any) -> _Module:
     """Returns a bound copy with other fields and the same scope and submodules.
 
@@ -45,13 +58,43 @@ def copy_bound(module: _Module, **fields: Any) -> _Module:
     return bound_copy
 
 
-def clone_in_scope(module: _Module, **fields: Any) -> _Module:
-    """Returns a clone with other fields that creates its submodules in the same scope.
+def with_width_of(cell: _Module, carry: ArrayTree) -> _Module:
+    """Returns a bound cell; where `features` is None, a clone with the carry's width.
 
     The names of the submodules are taken in the scope, so it is rewound.
     """
-    assert module.scope is not None
-    return module.clone(parent=module.scope.rewound(), **fields)
+    if getattr(cell, "features", 0) is not None:
+        return cell
+    assert cell.scope is not None
+    width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
+    return cell.clone(parent=cell.scope.rewound(), features=width)
+
+
+def with_deterministic(cell: _Module, deterministic: bool) -> _Module:
+    """Returns a bound copy of a cell whose dropout is off or on, also in cells inside.
+
+    Raises:
+      TypeError: `setup` gave another submodule another `deterministic`; the argument
+        of a call comes too late for it.
+    """
+    run_setup(cell)
+    fields: dict[str, Any] = {}
+    for name, module in vars(cell).items():
+        if name == "parent":
+            continue
+        if isinstance(module, nn.RNNCellBase) and hasattr(type(module), "project"):
+            fields[name] = with_deterministic(module, deterministic)
+        elif hasattr(type(module), "deterministic") and (
+            module.deterministic not in (None, deterministic)
+        ):
+            raise TypeError(
+                f"`deterministic` of `{name}` in {type(cell).__name__} is "
+                f"{module.deterministic}, but the call has {deterministic}. Do not set "
+                f"it in `setup`: call self.{name}(x, deterministic=self.deterministic)."
+            )
+    if hasattr(type(cell), "deterministic"):
+        fields["deterministic"] = deterministic
+    return copy_bound(cell, **fields) if fields else cell
 
 
 def writable(module: nn.Module) -> CollectionFilter:

@@ -22,8 +22,13 @@ from rnncells.cells.any_cell import (
     split_shape,
 )
 from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, InputSpec, input_structs, is_alike
-from rnncells.cells.checks import check_returned
+from rnncells.cells.carry import (
+    Carry,
+    InputSpec,
+    check_returned,
+    input_structs,
+    is_alike,
+)
 from rnncells.cells.matrix import MatrixRNNCellBase
 from rnncells.layers.checks import check_cell_instance
 from rnncells.layers.rnn import RNN

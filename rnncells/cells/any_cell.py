@@ -6,22 +6,25 @@ from typing import Any, TypeGuard
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 
-from rnncells._checks import is_nnx_module
+from rnncells._checks import check_key, is_nnx_module
 from rnncells._user_warning import warn
+from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import (
     Carry,
     InputSpec,
-    carry_dtype,
     cast_like,
-    dtype_of,
+    check_returned,
+    complex_if_inputs_are,
+    describe,
     input_structs,
     input_tuples,
+    is_alike,
     is_shape,
+    split_axes,
 )
-from rnncells.cells.checks import check_kept, check_returned
+from rnncells.flax_internals import with_deterministic
 from rnncells.recurrence.pytrees import StructTree
 
 
@@ -76,31 +79,20 @@ def split_shape(
     cell: nn.Module, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns the batch axes and the feature axes of one step's input shape."""
-    dims = feature_dims(cell)
-    if shape == () and dims == 1:
-        # Flax accepts `()` for one step without batch axes, and ignores the width.
-        return (), ()
-    if len(shape) < dims:
-        raise ValueError(
-            f"`sample_input` of {type(cell).__name__} must have at least {dims} axes: "
-            f"any batch axes and {dims} feature axes, got the shape {tuple(shape)}."
-        )
-    batch_dims = len(shape) - dims
-    return tuple(shape[:batch_dims]), tuple(shape[batch_dims:])
+    return split_axes(type(cell).__name__, shape, feature_dims(cell))
 
 
 def initialize_carry(cell: nn.Module, key: PRNGKey | None, sample: StructTree) -> Carry:
     """Returns the initial carry of any cell; complex if the sample is complex."""
-    key = jax.random.key(0) if key is None else key
-    carry = cell.initialize_carry(key, input_tuples(sample))
-
-    def complex_if_sample_is(leaf: Any) -> Any:
-        dtype = dtype_of(leaf)
-        if not jnp.issubdtype(dtype, jnp.inexact):
-            return leaf
-        return jnp.asarray(leaf, carry_dtype(dtype, sample))
-
-    return jax.tree.map(complex_if_sample_is, carry)
+    if key is None:
+        key = jax.random.key(0)
+    else:
+        check_key(key)
+    if getattr(type(cell), "initialize_carry", None) is RNNCellBase.initialize_carry:
+        carry = cell._initial_carry(key, sample)
+    else:
+        carry = cell.initialize_carry(key, input_tuples(sample))
+    return complex_if_inputs_are(carry, sample)
 
 
 def resolve_input_spec(
@@ -148,13 +140,20 @@ def apply_step(
     takes this argument.
     """
     name = type(cell).__name__
-    if has_attribute(cell, "_with_deterministic"):
-        cell = cell._with_deterministic(deterministic)
+    if deterministic is not None and isinstance(cell, RNNCellBase):
+        cell = with_deterministic(cell, deterministic)
         if hasattr(type(cell), "deterministic"):
             deterministic = None  # under `nn.remat`, an argument would be an array
-    result = cell(carry, inputs, **deterministic_option(cell, deterministic))
-    new, output = check_returned("__call__", name, result)
-    check_kept(name, new, carry)
+    options = {}
+    if deterministic is not None:
+        options = deterministic_option(cell, deterministic)
+    new, output = check_returned("__call__", name, cell(carry, inputs, **options))
+    if not is_alike(new, carry):
+        raise ValueError(
+            f"{name} got the carry {describe(carry)} and returned {describe(new)}. A "
+            "step must keep the carry's structure, its shapes, and whether it is real "
+            "or complex. If you passed `initial_carry`, check that it fits the inputs."
+        )
     return cast_like(new, carry), output
 
 

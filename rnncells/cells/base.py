@@ -5,8 +5,6 @@ A cell is a projection and a recurrence; in addition, a call keeps the carry's d
     cell(carry, inputs) == cell.recur(carry, cell.project(inputs))
 """
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import flax.linen as nn
@@ -17,25 +15,27 @@ from flax.errors import CallCompactUnboundModuleError
 from flax.typing import Initializer
 from jax import Array
 
-from rnncells._checks import (
-    ChecksArguments,
-    check_count,
-    check_key,
-)
+from rnncells._checks import ChecksArguments, check_count, check_key
 from rnncells.cells import checks
-from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import (
     Carry,
     InputSpec,
     ShapeTree,
     carry_dtype,
     cast_like,
-    dtype_of,
+    check_returned,
+    has_form,
     input_structs,
     is_shape,
+    split_axes,
 )
 from rnncells.cells.parameters import DenseParams, check_by_gate, of_gate
-from rnncells.flax_internals import clone_in_scope, copy_bound, run_setup
+from rnncells.flax_internals import (
+    after_setup,
+    run_setup,
+    with_deterministic,
+    with_width_of,
+)
 from rnncells.initializers import PerGateInit
 from rnncells.recurrence.affine import Affine, block_affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
@@ -76,20 +76,6 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
     wider of the two dtypes, as in flax.linen. The outputs of SimpleCell and
     ProjectedLSTMCell are products and have the dtype of the computation.
     """
-
-    # The methods of a step.
-    _methods = ("project", "recur")  # type: tuple[str, ...]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        # Without Flax's wrappers, `nn.tabulate` and `nn.intercept_methods` see calls of
-        # the cell alone, as for Flax's cells.
-        if "carry_shape" in vars(cls):
-            nn.nowrap(cls.carry_shape)
-        for name in cls._methods:
-            method = vars(cls).get(name)
-            if method is not None and not hasattr(method, "compact"):
-                setattr(cls, name, _after_setup(method))
-        super().__init_subclass__(**options)
 
     @property
     def num_feature_dims(self) -> int:
@@ -134,186 +120,6 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
     def recur(self, carry: Carry, projected: ArrayTree) -> tuple[Carry, ArrayTree]:
         """Returns `(new_carry, output)` of one step, from the projected inputs."""
         raise NotImplementedError(f"{type(self).__name__} must define `recur`.")
-
-    def __call__(
-        self, carry: Carry, inputs: ArrayTree, *, deterministic: bool | None = None
-    ) -> tuple[Carry, ArrayTree]:
-        """Applies one step.
-
-        Args:
-          carry: carry from `initialize_carry` or from the previous step.
-          inputs: `(*batch, *features)`, with `num_feature_dims` feature axes.
-          deterministic: overrides the field of a cell with dropout or zoneout; other
-            cells ignore it.
-
-        Returns:
-          `(new_carry, output)`; the carry keeps its shapes and dtypes.
-
-        Raises:
-          ValueError: the shapes of `carry` do not fit the inputs or `features`.
-          TypeError: `carry` is not floating or complex.
-        """
-        if self.scope is None:
-            raise CallCompactUnboundModuleError()
-        if self.is_initializing():
-            self._check_bias_init()
-        return self._with_deterministic(deterministic)._step(carry, inputs)
-
-    @nn.nowrap
-    def _step(self, carry: Carry, inputs: ArrayTree) -> tuple[Carry, ArrayTree]:
-        """Applies one step.
-
-        Kept separate so that an overridden `__call__` can be detected.
-        """
-        self._check_carry(carry, inputs)
-        cell = self._with_inferred_width(carry)
-        result = cell.recur(carry, cell.project(inputs))
-        new_carry, output = checks.check_stepped(type(self).__name__, result, carry)
-        return cast_like(new_carry, carry), output
-
-    @nn.nowrap
-    def _with_inferred_width(self, carry: Carry) -> "RNNCellBase":
-        """Returns the cell; where `features` is None, with the width of the carry."""
-        if getattr(self, "features", 0) is not None:
-            return self
-        width = jnp.shape(jax.tree.leaves(carry)[-1])[-1]
-        return clone_in_scope(self, features=width)
-
-    @nn.nowrap
-    def _with_deterministic(self, deterministic: bool | None) -> "RNNCellBase":
-        """Returns a bound copy whose dropout is off or on, also in cells inside it."""
-        if deterministic is None:
-            return self
-        run_setup(self)
-        inner = {k: v for k, v in vars(self).items() if isinstance(v, RNNCellBase)}
-        inner.pop("parent", None)
-        fields: dict[str, Any] = {
-            k: v._with_deterministic(deterministic) for k, v in inner.items()
-        }
-        checks.check_set_up(self, deterministic)
-        if hasattr(type(self), "deterministic"):
-            fields["deterministic"] = deterministic
-        return copy_bound(self, **fields) if fields else self
-
-    @nn.nowrap
-    def _check_bias_init(self) -> None:
-        run_setup(self)
-        if getattr(self, "use_bias", True):
-            names = [name for name, gate in self._gates().items() if gate.use_bias]
-            init = getattr(self, "bias_init", None)
-            check_by_gate(type(self).__name__, init, names)
-
-    @nn.nowrap
-    def initialize_carry(  # type: ignore[override]  # Flax has no default arguments
-        self,
-        key: PRNGKey | None = None,
-        sample_input: InputSpec | None = None,
-        *old_args: Any,
-        rng: PRNGKey | None = None,
-        input_shape: InputSpec | None = None,
-        **old_kwargs: Any,
-    ) -> Carry:
-        """Returns the carry before the first step.
-
-        Args:
-          key: random key for `carry_init`; None if `carry_init` needs no key.
-          sample_input: one step of input, `(*batch, *features)`: an array, a
-            `jax.ShapeDtypeStruct`, a pytree of them (the shape of the first leaf is
-            used), or a shape. The last `num_feature_dims` axes are features, so a
-            GRU's `(2,)` is one input of 2 features without a batch. Values are never
-            read.
-          *old_args: refused; Flax 0.6.11 took `(key, batch_dims, size)`.
-          rng: `key` under its name in flax.linen.
-          input_shape: `sample_input` under its name in flax.linen.
-          **old_kwargs: refused, as `batch_dims=` and `size=` of Flax 0.6.11.
-
-        Raises:
-          ValueError: the sample has too few axes, or `features` is None.
-          TypeError: the method is called on the class or with the arguments of Flax
-            0.6.11, without a sample, or with a key that is no random key.
-        """
-        checks.check_carry_arguments(self, old_args, old_kwargs)
-        for random_key in (key, rng):
-            check_key(random_key)
-        if key is not None and rng is not None:
-            raise TypeError("Pass only one of `key` and `rng`, two names for the key.")
-        if (sample_input is None) == (input_shape is None):
-            raise TypeError("Pass exactly one of `sample_input` and `input_shape`.")
-        key = rng if key is None else key
-        sample = input_shape if sample_input is None else sample_input
-        return self._initial_carry(key, input_structs(sample))
-
-    @nn.nowrap
-    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
-        specs, treedef = jax.tree.flatten(self._carry_structs(sample))
-        # A carry of one array uses `key` itself, as in flax.linen, so that a random
-        # `carry_init` returns the same values.
-        keys: Any = [key] * len(specs)
-        if key is not None and len(specs) > 1:
-            keys = jax.random.split(key, len(specs))
-        zeros = nn.initializers.zeros_init()
-        leaves = []
-        for key, spec in zip(keys, specs, strict=True):
-            is_number = jnp.issubdtype(spec.dtype, jnp.inexact)
-            init = getattr(self, "carry_init", zeros) if is_number else zeros
-            leaves.append(init(key, spec.shape, spec.dtype))
-        return jax.tree.unflatten(treedef, leaves)
-
-    @nn.nowrap
-    def _setup_for_carry(self) -> None:
-        """Runs `setup` before a carry is made, unless parameters are missing.
-
-        It draws keys for biases, so it must run at the same place for all cells.
-        """
-        if self.scope is None:
-            return
-        if self.is_mutable_collection("params"):
-            run_setup(self)
-
-    @nn.nowrap
-    def _carry_structs(self, sample: StructTree) -> StructTree:
-        """Returns the shapes and dtypes of the carry, with batch axes first."""
-        self._setup_for_carry()
-        param_dtype = getattr(self, "param_dtype", jnp.float32)
-        dtype = carry_dtype(param_dtype, sample)
-        batch, features = split_shape(self, jax.tree.leaves(sample)[0].shape)
-
-        def struct(leaf: Any) -> Any:
-            if isinstance(leaf, jax.ShapeDtypeStruct):
-                return jax.ShapeDtypeStruct(batch + leaf.shape, leaf.dtype)
-            if None in leaf:
-                raise ValueError(
-                    f"`features` of {type(self).__name__} is None, so the width of the "
-                    "carry is unknown. Pass `features`, or pass a carry."
-                )
-            return jax.ShapeDtypeStruct(batch + tuple(leaf), dtype)
-
-        shape = checks.check_carry_shape(
-            type(self).__name__, self.carry_shape(features)
-        )
-        return jax.tree.map(struct, shape, is_leaf=is_shape)
-
-    @nn.nowrap
-    def _check_carry(self, carry: Carry, inputs: ArrayTree) -> None:
-        """Raises an error unless the carry fits the inputs and `features`."""
-        if type(self).carry_shape is RNNCellBase.carry_shape:
-            return
-        checks.check_not_states(type(self).__name__, carry)
-        batch, features = split_shape(self, jax.tree.leaves(inputs)[0].shape)
-        carry_shape = self.carry_shape(features)
-        shapes: list[Any]
-        shapes, structure = jax.tree.flatten(carry_shape, is_leaf=is_shape)
-        sizes = [batch + tuple(getattr(s, "shape", s)) for s in shapes]
-        expected = jax.tree.unflatten(structure, sizes)
-        checks.check_carry_shapes(self, carry, expected, inputs)
-        for leaf, shape in zip(jax.tree.leaves(carry), shapes, strict=True):
-            dtype = dtype_of(leaf)
-            is_number = is_shape(shape) or jnp.issubdtype(shape.dtype, jnp.inexact)
-            if is_number and not jnp.issubdtype(dtype, jnp.inexact):
-                raise TypeError(
-                    f"`carry` of {type(self).__name__} must be floating or complex, "
-                    f"got {dtype}."
-                )
 
     @nn.nowrap
     def gates(
@@ -367,10 +173,6 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             setattr(self, name, gate)
 
     @nn.nowrap
-    def _gates(self) -> dict[str, DenseParams]:
-        return {k: v for k, v in vars(self).items() if isinstance(v, DenseParams)}
-
-    @nn.nowrap
     def affine(self, inputs: Array, *names: str) -> Array:
         """Returns `inputs @ kernel + bias` of several gates, side by side.
 
@@ -399,9 +201,11 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
         # Not the class of gates, because `DropConnectCell` has others in their place.
         heads: set[Any] = {getattr(gate, "num_heads", None) for gate in gates}
         if None in heads:
+            known = list(self._gates())
+            unknown = next(name for name in names if name not in known)
             raise ValueError(
                 f"`affine` of {type(self).__name__} takes names of gates that `setup` "
-                f"declares with self.gates(...): {list(self._gates())}, got {names}."
+                f"declares with self.gates(...): {known}, got {unknown!r}."
             )
         if len(heads) > 1:
             raise ValueError(
@@ -414,6 +218,167 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             return Affine(dtype)(inputs, side_by_side(weights))
         return block_affine(inputs, weights, dtype)
 
+    def __call__(
+        self, carry: Carry, inputs: ArrayTree, *, deterministic: bool | None = None
+    ) -> tuple[Carry, ArrayTree]:
+        """Applies one step.
+
+        Args:
+          carry: carry from `initialize_carry` or from the previous step.
+          inputs: `(*batch, *features)`, with `num_feature_dims` feature axes.
+          deterministic: overrides the field of a cell with dropout or zoneout; other
+            cells ignore it.
+
+        Returns:
+          `(new_carry, output)`; the carry keeps its shapes and dtypes.
+
+        Raises:
+          ValueError: the shapes of `carry` do not fit the inputs or `features`.
+          TypeError: `carry` is not floating or complex.
+        """
+        if self.scope is None:
+            raise CallCompactUnboundModuleError()
+        if self.is_initializing():
+            self._check_bias_init()
+        cell = self
+        if deterministic is not None:
+            cell = with_deterministic(self, deterministic)
+        return cell._step(carry, inputs)
+
+    @nn.nowrap
+    def initialize_carry(  # type: ignore[override]  # Flax has no default arguments
+        self,
+        key: PRNGKey | None = None,
+        sample_input: InputSpec | None = None,
+        *old_args: Any,
+        rng: PRNGKey | None = None,
+        input_shape: InputSpec | None = None,
+        **old_kwargs: Any,
+    ) -> Carry:
+        """Returns the carry before the first step.
+
+        Args:
+          key: random key for `carry_init`; None if `carry_init` needs no key.
+          sample_input: one step of input, `(*batch, *features)`: an array, a
+            `jax.ShapeDtypeStruct`, a pytree of them (the shape of the first leaf is
+            used), or a shape. The last `num_feature_dims` axes are features, so a
+            GRU's `(2,)` is one input of 2 features without a batch. Values are never
+            read.
+          *old_args: refused; Flax 0.6.11 took `(key, batch_dims, size)`.
+          rng: `key` under its name in flax.linen.
+          input_shape: `sample_input` under its name in flax.linen.
+          **old_kwargs: refused, as `batch_dims=` and `size=` of Flax 0.6.11.
+
+        Raises:
+          ValueError: the sample has too few axes, or `features` is None.
+          TypeError: the method is called on the class or with the arguments of Flax
+            0.6.11, without a sample, or with a key that is no random key.
+        """
+        if old_args or old_kwargs or not isinstance(self, RNNCellBase):
+            raise checks.wrong_initialize_carry(self, old_kwargs)
+        for random_key in (key, rng):
+            check_key(random_key)
+        if key is not None and rng is not None:
+            raise TypeError("Pass only one of `key` and `rng`, two names for the key.")
+        if (sample_input is None) == (input_shape is None):
+            raise TypeError("Pass exactly one of `sample_input` and `input_shape`.")
+        key = rng if key is None else key
+        sample = input_shape if sample_input is None else sample_input
+        return self._initial_carry(key, input_structs(sample))
+
+    @nn.nowrap
+    def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
+        """Returns the carry before the first step, for structs of one step of input."""
+        self._setup_for_carry()
+        name, shape = type(self).__name__, jax.tree.leaves(sample)[0].shape
+        batch, features = split_axes(name, shape, self.num_feature_dims)
+        shapes = self.carry_shape(features)
+        parts, structure = jax.tree.flatten(shapes, is_leaf=is_shape)
+        dtype = carry_dtype(getattr(self, "param_dtype", jnp.float32), sample)
+        # A carry of one array uses `key` itself, as in flax.linen, so that a random
+        # `carry_init` returns the same values.
+        keys: Any = [key] * len(parts)
+        if key is not None and len(parts) > 1:
+            keys = jax.random.split(key, len(parts))
+        zeros = nn.initializers.zeros_init()
+        leaves = []
+        for key, part in zip(keys, parts, strict=True):
+            if isinstance(part, jax.ShapeDtypeStruct):
+                shape, part_dtype = part.shape, part.dtype
+            elif is_shape(part) and None not in part:
+                shape, part_dtype = tuple(part), dtype
+            else:
+                raise checks.wrong_carry_shape(name, part)
+            is_number = jnp.issubdtype(part_dtype, jnp.inexact)
+            init = getattr(self, "carry_init", zeros) if is_number else zeros
+            leaves.append(init(key, batch + shape, part_dtype))
+        return jax.tree.unflatten(structure, leaves)
+
+    @nn.nowrap
+    def _setup_for_carry(self) -> None:
+        """Runs `setup` before a carry is made, where the cell is initialized.
+
+        It draws keys for biases, so it must run at the same place for all cells.
+        """
+        if self.scope is not None and self.is_mutable_collection("params"):
+            run_setup(self)
+
+    @nn.nowrap
+    def _step(self, carry: Carry, inputs: ArrayTree) -> tuple[Carry, ArrayTree]:
+        """Applies one step.
+
+        Kept separate so that an overridden `__call__` can be detected.
+        """
+        self._check_carry(carry, inputs)
+        cell = with_width_of(self, carry)
+        name, result = type(self).__name__, cell.recur(carry, cell.project(inputs))
+        new_carry, output = check_returned("recur", name, result)
+        shapes = jax.tree.map(jnp.shape, carry)
+        new_shapes = jax.tree.map(jnp.shape, new_carry)
+        if new_shapes != shapes:
+            raise ValueError(
+                f"`recur` of {name} must return (new_carry, output), a new carry with "
+                f"the shapes of the old, {shapes}, got {new_shapes}."
+            )
+        return cast_like(new_carry, carry), output
+
+    @nn.nowrap
+    def _check_carry(self, carry: Carry, inputs: ArrayTree) -> None:
+        """Raises an error unless the carry fits the inputs and `features`."""
+        if type(self).carry_shape is RNNCellBase.carry_shape:
+            return
+        name, shape = type(self).__name__, jax.tree.leaves(inputs)[0].shape
+        batch, features = split_axes(name, shape, self.num_feature_dims)
+        shapes = self.carry_shape(features)
+        if not has_form(carry, shapes, batch):
+            raise checks.wrong_carry(self, carry, shapes, batch, inputs)
+
+    @nn.nowrap
+    def _check_bias_init(self) -> None:
+        run_setup(self)
+        if getattr(self, "use_bias", True):
+            names = [name for name, gate in self._gates().items() if gate.use_bias]
+            init = getattr(self, "bias_init", None)
+            check_by_gate(type(self).__name__, init, names)
+
+    @nn.nowrap
+    def _gates(self) -> dict[str, DenseParams]:
+        return {k: v for k, v in vars(self).items() if isinstance(v, DenseParams)}
+
+    # The methods of a step.
+    _methods = ("project", "recur")  # type: tuple[str, ...]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        # Without Flax's wrappers, `nn.tabulate` and `nn.intercept_methods` see calls of
+        # the cell alone, as for Flax's cells.
+        if "carry_shape" in vars(cls):
+            nn.nowrap(cls.carry_shape)
+        for name in cls._methods:
+            method = vars(cls).get(name)
+            if method is not None and not hasattr(method, "compact"):
+                setattr(cls, name, after_setup(method))
+        super().__init_subclass__(**options)
+
 
 def _check_names(method: str, names: tuple[Any, ...]) -> None:
     """Raises an error unless a method of a cell was called with names."""
@@ -425,15 +390,3 @@ def _check_names(method: str, names: tuple[Any, ...]) -> None:
             )
     if not names:
         raise ValueError(f"`{method}` needs at least one name, got none.")
-
-
-def _after_setup(method: Callable) -> Callable:
-    """Returns a method that runs `setup` of a bound cell first, as Flax's wrapper."""
-
-    @nn.nowrap
-    @wraps(method)
-    def call(cell: "RNNCellBase", *args: Any, **kwargs: Any) -> Any:
-        run_setup(cell)
-        return method(cell, *args, **kwargs)
-
-    return call

@@ -49,6 +49,17 @@ def carry_dtype(param_dtype: Dtype, sample: StructTree) -> Dtype:
     return jnp.result_type(param_dtype, *wider)
 
 
+def complex_if_inputs_are(carry: Carry, sample: StructTree) -> Carry:
+    """Returns a carry as arrays, complex if the sample is."""
+
+    def cast(leaf: Any) -> Any:
+        dtype = dtype_of(leaf)
+        is_number = jnp.issubdtype(dtype, jnp.inexact)
+        return jnp.asarray(leaf, carry_dtype(dtype, sample)) if is_number else leaf
+
+    return jax.tree.map(cast, carry)
+
+
 def cast_like(new: ArrayTree, old: ArrayTree) -> ArrayTree:
     """Casts each leaf of `new` to the precision of the leaf of `old`.
 
@@ -59,13 +70,12 @@ def cast_like(new: ArrayTree, old: ArrayTree) -> ArrayTree:
     def cast(new_leaf: Any, old_leaf: Any) -> Any:
         if not hasattr(new_leaf, "dtype"):
             return jnp.asarray(new_leaf, dtype_of(old_leaf))
-        old_dtype, new_dtype = dtype_of(old_leaf), dtype_of(new_leaf)
-        for kind in (jnp.floating, jnp.complexfloating):
-            if jnp.issubdtype(old_dtype, kind) and jnp.issubdtype(new_dtype, kind):
-                return jnp.asarray(new_leaf, old_dtype)
-        if jnp.issubdtype(old_dtype, jnp.complexfloating):
-            return jnp.asarray(new_leaf, old_dtype)
-        return new_leaf
+        old_dtype = dtype_of(old_leaf)
+        is_real = jnp.issubdtype(old_dtype, jnp.floating)
+        if is_real and not jnp.issubdtype(new_leaf.dtype, jnp.floating):
+            return new_leaf
+        is_number = jnp.issubdtype(old_dtype, jnp.inexact)
+        return jnp.asarray(new_leaf, old_dtype) if is_number else new_leaf
 
     return jax.tree.map(cast, new, old)
 
@@ -74,15 +84,51 @@ def describe(carry: Carry) -> Any:
     """Returns, for each leaf of a carry, its shape and whether it is complex."""
 
     def kind(leaf: Any) -> str:
-        is_complex = jnp.issubdtype(dtype_of(leaf), jnp.complexfloating)
-        return ("complex" if is_complex else "real") + str(jnp.shape(leaf))
+        return ("complex" if jnp.iscomplexobj(leaf) else "real") + str(jnp.shape(leaf))
 
     return jax.tree.map(kind, carry)
 
 
 def is_alike(carry: Carry, other: Carry) -> bool:
     """Says whether two carries differ only in values and precision."""
-    return jax.tree.flatten(describe(carry)) == jax.tree.flatten(describe(other))
+    form, other_form = [
+        (structure, [(jnp.shape(leaf), jnp.iscomplexobj(leaf)) for leaf in leaves])
+        for leaves, structure in map(jax.tree.flatten, (carry, other))
+    ]
+    return form == other_form
+
+
+def has_form(carry: Carry, shapes: ShapeTree, batch: tuple[int, ...]) -> bool:
+    """Says whether a carry has the shapes of `carry_shape` after its batch axes.
+
+    Its parts must be floating or complex, unless `carry_shape` fixes their dtypes.
+    """
+    specs, structure = jax.tree.flatten(shapes, is_leaf=is_shape)
+    leaves, carry_structure = jax.tree.flatten(carry)
+    if structure != carry_structure:  # type: ignore[operator]
+        return False
+    for spec, leaf in zip(specs, leaves, strict=True):
+        expected, sizes = batch + tuple(getattr(spec, "shape", spec)), jnp.shape(leaf)
+        # A size of None is any size.
+        filled = [size if n is None else n for n, size in zip(expected, sizes)]
+        if len(expected) != len(sizes) or filled != [*sizes]:
+            return False
+        is_counter = not jnp.issubdtype(getattr(spec, "dtype", float), jnp.inexact)
+        if not (is_counter or jnp.issubdtype(dtype_of(leaf), jnp.inexact)):
+            return False
+    return True
+
+
+def check_returned(method: str, name: str, returned: Any) -> tuple[Any, Any]:
+    """Returns the result of a step, or raises TypeError unless it is a pair."""
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return returned
+    shapes = jax.tree.map(jnp.shape, returned)
+    is_array = hasattr(returned, "shape")
+    got = "an array of shape" if is_array else type(returned).__name__
+    raise TypeError(
+        f"`{method}` of {name} must return (new_carry, output), got {got} {shapes}."
+    )
 
 
 class ShapeDtypeTuple(tuple):
@@ -119,10 +165,29 @@ def is_shape(value: Any) -> bool:
     Sizes are integers of Python or NumPy, symbolic dimensions of `jax.export`, or None
     for an unknown size.
     """
-    return isinstance(value, tuple | list) and all(
-        n is None or isinstance(n, int | np.integer) or export.is_symbolic_dim(n)
-        for n in value
-    )
+    if not isinstance(value, tuple | list):
+        return False
+    for n in value:
+        is_size = n is None or isinstance(n, int | np.integer)
+        if not (is_size or export.is_symbolic_dim(n)):
+            return False
+    return True
+
+
+def split_axes(
+    cell: str, shape: tuple[int, ...], feature_dims: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the batch axes and the feature axes of one step's input shape."""
+    if shape == () and feature_dims == 1:
+        # Flax accepts `()` for one step without batch axes, and ignores the width.
+        return (), ()
+    batch_dims = len(shape) - feature_dims
+    if batch_dims < 0:
+        raise ValueError(
+            f"`sample_input` of {cell} must have at least {feature_dims} axes: any "
+            f"batch axes and {feature_dims} feature axes, got the shape {tuple(shape)}."
+        )
+    return tuple(shape[:batch_dims]), tuple(shape[batch_dims:])
 
 
 def input_structs(sample: InputSpec) -> StructTree:

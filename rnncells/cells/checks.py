@@ -1,12 +1,13 @@
-"""Checks of the carries and results of cells."""
+"""Explanations of wrong carries and calls of cells."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from chex import ArrayTree
 
-from rnncells.cells.carry import Carry, ShapeTree, describe, is_alike, is_shape
+from rnncells.cells.carry import Carry, ShapeTree, dtype_of, is_shape
 
 
 def check_projection(name: str, proj_features: Any, features: Any) -> None:
@@ -20,56 +21,6 @@ def check_projection(name: str, proj_features: Any, features: Any) -> None:
         )
 
 
-def check_set_up(cell: Any, deterministic: bool) -> None:
-    """Raises TypeError if `setup` gave a submodule another `deterministic`.
-
-    The argument of a call comes too late for it.
-    """
-    for name, module in vars(cell).items():
-        is_cell = hasattr(type(module), "project")
-        if name == "parent" or is_cell or not hasattr(type(module), "deterministic"):
-            continue
-        if module.deterministic not in (None, deterministic):
-            raise TypeError(
-                f"`deterministic` of `{name}` in {type(cell).__name__} is "
-                f"{module.deterministic}, but the call has {deterministic}. Do not set "
-                f"it in `setup`: call self.{name}(x, deterministic=self.deterministic)."
-            )
-
-
-def check_carry_arguments(
-    cell: Any, old_args: tuple[Any, ...], old_kwargs: dict[str, Any]
-) -> None:
-    """Raises TypeError if `initialize_carry` is called as before Flax 0.7."""
-    is_class = not hasattr(type(cell), "initialize_carry")
-    if not (is_class or old_args or old_kwargs):
-        return
-    if set(old_kwargs) - {"batch_dims", "size", "init_fn"}:
-        raise TypeError(
-            "`initialize_carry` takes `key` and `sample_input`, got "
-            f"{sorted(old_kwargs)}."
-        )
-    got = "on the class" if is_class else "with (key, batch_dims, size)"
-    raise TypeError(
-        "`initialize_carry` must be called on an instance, as "
-        "cell.initialize_carry(key, sample_input), where sample_input is one step of "
-        f"input or its shape (*batch_dims, features_in). It was called {got}, as up to "
-        "Flax 0.6.11. `import rnncells.legacy` runs such code, and the command "
-        "`rnncells-migrate` rewrites it."
-    )
-
-
-def check_carry_shape(name: str, shape: Any) -> ShapeTree:
-    """Returns the result of `carry_shape`; raises TypeError if it has a bare size."""
-    for leaf in jax.tree.leaves(shape, is_leaf=is_shape):
-        if not is_shape(leaf) and not hasattr(leaf, "shape"):
-            raise TypeError(
-                f"`carry_shape` of {name} must return shapes, which are tuples of "
-                f"sizes, got {shape!r}. A tuple of one size needs a comma: ({leaf!r},)."
-            )
-    return shape
-
-
 def check_not_states(name: str, carry: Carry) -> None:
     """Raises TypeError if a cell gets the states of a layer as its carry."""
     # The class is one of layers, which cells do not import.
@@ -81,23 +32,62 @@ def check_not_states(name: str, carry: Carry) -> None:
         )
 
 
-def check_carry_shapes(
-    cell: Any, carry: Carry, expected: ShapeTree, inputs: ArrayTree
-) -> None:
-    """Raises ValueError unless a carry has the expected shapes; None is any size."""
+def wrong_initialize_carry(cell: Any, old_kwargs: Mapping[str, Any]) -> TypeError:
+    """Returns the error for a call of `initialize_carry` as before Flax 0.7."""
+    if set(old_kwargs) - {"batch_dims", "size", "init_fn"}:
+        return TypeError(
+            "`initialize_carry` takes `key` and `sample_input`, got "
+            f"{sorted(old_kwargs)}."
+        )
+    is_class = not hasattr(type(cell), "initialize_carry")
+    got = "on the class" if is_class else "with (key, batch_dims, size)"
+    return TypeError(
+        "`initialize_carry` must be called on an instance, as "
+        "cell.initialize_carry(key, sample_input), where sample_input is one step of "
+        f"input or its shape (*batch_dims, features_in). It was called {got}, as up to "
+        "Flax 0.6.11. `import rnncells.legacy` runs such code, and the command "
+        "`rnncells-migrate` rewrites it."
+    )
+
+
+def wrong_carry_shape(name: str, shape: Any) -> Exception:
+    """Returns the error for a part of `carry_shape` that is no shape of known sizes."""
+    if is_shape(shape):
+        return ValueError(
+            f"`features` of {name} is None, so the width of the carry is unknown. Pass "
+            "`features`, or pass a carry."
+        )
+    return TypeError(
+        f"`carry_shape` of {name} must return shapes, which are tuples of sizes, got "
+        f"{shape!r}. A tuple of one size needs a comma: ({shape!r},)."
+    )
+
+
+def wrong_carry(
+    cell: Any, carry: Carry, shapes: ShapeTree, batch: tuple, inputs: ArrayTree
+) -> Exception:
+    """Returns the error for a carry that does not have the form of `carry_shape`."""
+    name, features = type(cell).__name__, getattr(cell, "features", None)
+    check_not_states(name, carry)
+    specs: list[Any]
+    specs, structure = jax.tree.flatten(shapes, is_leaf=is_shape)
+    sizes = [batch + tuple(getattr(spec, "shape", spec)) for spec in specs]
+    expected = jax.tree.unflatten(structure, sizes)
     carry_shapes = jax.tree.map(jnp.shape, carry)
+    actual = jax.tree.leaves(carry_shapes, is_leaf=is_shape)
+    has_structure = bool(structure == jax.tree.structure(carry))  # type: ignore
+    pairs = list(zip(sizes, actual))
 
     def fits(shape: tuple, leaf_shape: tuple) -> bool:
+        """Says whether sizes are as expected, of which None is any size."""
         return len(shape) == len(leaf_shape) and all(
             n in (None, m) for n, m in zip(shape, leaf_shape, strict=True)
         )
 
-    shapes, structure = jax.tree.flatten(expected, is_leaf=is_shape)
-    actual = jax.tree.leaves(carry_shapes, is_leaf=is_shape)
-    has_structure = bool(structure == jax.tree.structure(carry))  # type: ignore
-    if has_structure and all(map(fits, shapes, actual)):
-        return
-    name, features = type(cell).__name__, getattr(cell, "features", None)
+    if has_structure and all(fits(s, o) for s, o in pairs):
+        dtypes = {str(dtype_of(leaf)) for leaf in jax.tree.leaves(carry)}
+        got = ", ".join(sorted(dtypes))
+        return TypeError(f"`carry` of {name} must be floating or complex, got {got}.")
     shape = jax.tree.leaves(inputs)[0].shape
     hint = " A step takes the carry, and then the inputs of one time step."
     kind, carry_kind = type(expected), type(carry)
@@ -105,54 +95,19 @@ def check_carry_shapes(
     if is_container and kind is not carry_kind:
         kinds = f"a {kind.__name__}, not a {carry_kind.__name__}"
         hint = f" The carry of {name} is {kinds}."
-    elif has_structure and all(fits(s[:-1], o[:-1]) for s, o in zip(shapes, actual)):
+    elif has_structure and all(fits(s[:-1], o[:-1]) for s, o in pairs):
         hint = (
             " flax.linen ignores `features` and takes the width of the carry. For this "
             f"carry, write {name}(features={actual[-1][-1]}).{hint}"
         )
-    elif has_structure and all(s[-len(o) :] == o for s, o in zip(shapes, actual)):
+    elif has_structure and all(s[-len(o) :] == o for s, o in pairs):
         hint = (
             " This carry lacks batch axes. `initialize_carry` takes the shape of one "
             f"step of input with its features, such as {shape}."
         )
-    elif has_structure and all(len(s) == len(o) + 1 for s, o in zip(shapes, actual)):
+    elif has_structure and all(len(s) == len(o) + 1 for s, o in pairs):
         hint = " A step takes one time step; a layer such as RNN takes a sequence."
-    raise ValueError(
+    return ValueError(
         f"`carry` of {name}(features={features}) must have shapes {expected} for "
         f"inputs of shape {shape}, got {carry_shapes}.{hint}"
     )
-
-
-def check_stepped(name: str, stepped: Any, carry: Carry) -> tuple[Carry, ArrayTree]:
-    """Returns the result of `recur`, or raises an error if it is malformed."""
-    shapes = jax.tree.map(jnp.shape, carry)
-    new_carry, output = check_returned("recur", name, stepped)
-    new_shapes = jax.tree.map(jnp.shape, new_carry)
-    if new_shapes != shapes:
-        raise ValueError(
-            f"`recur` of {name} must return (new_carry, output), a new carry with the "
-            f"shapes of the old, {shapes}, got {new_shapes}."
-        )
-    return new_carry, output
-
-
-def check_returned(method: str, name: str, returned: Any) -> tuple[Any, Any]:
-    """Returns the result of a step, or raises TypeError unless it is a pair."""
-    if isinstance(returned, tuple) and len(returned) == 2:
-        return returned
-    shapes = jax.tree.map(jnp.shape, returned)
-    is_array = hasattr(returned, "shape")
-    got = "an array of shape" if is_array else type(returned).__name__
-    raise TypeError(
-        f"`{method}` of {name} must return (new_carry, output), got {got} {shapes}."
-    )
-
-
-def check_kept(cell: str, new: Carry, old: Carry) -> None:
-    """Raises ValueError if a step changed the structure or shapes of its carry."""
-    if not is_alike(new, old):
-        raise ValueError(
-            f"{cell} got the carry {describe(old)} and returned {describe(new)}. A "
-            "step must keep the carry's structure, its shapes, and whether it is real "
-            "or complex. If you passed `initial_carry`, check that it fits the inputs."
-        )

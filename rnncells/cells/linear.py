@@ -102,12 +102,8 @@ class LinearGatedCell(LinearRNNCellBase, CellFields):
     @nn.nowrap
     def _input_gates(self, *names: str) -> None:
         """Declares gates of the inputs; initializers are the fields. See `gates`."""
-        self.gates(
-            *names,
-            kernel_init=self.kernel_init,
-            bias_init=self.bias_init,
-            use_bias=self.use_bias,
-        )
+        inits: Any = {"kernel_init": self.kernel_init, "bias_init": self.bias_init}
+        self.gates(*names, **inits, use_bias=self.use_bias)
 
 
 def check_coefficients(

@@ -58,21 +58,17 @@ class DenseParams(nn.Module):
         if heads == 1:
             kernel = param(self, "kernel", init, (features_in, features))
         else:
-            self._check_heads(features_in, features)
+            if features_in % heads or features % heads:
+                raise ValueError(
+                    f"`num_heads` of {type(self.parent).__name__} must divide the "
+                    f"widths that gate `{self.name}` connects, {features_in} and "
+                    f"{features}, got {heads}."
+                )
             shape = heads, features_in // heads, features // heads
             kernel = param(self, "kernel", blockwise_init(init), shape)
         if not self.use_bias:
             return kernel, None
         return kernel, param(self, "bias", self.bias_init, (features,))
-
-    @nn.nowrap
-    def _check_heads(self, features_in: int, features: int) -> None:
-        if features_in % self.num_heads or features % self.num_heads:
-            raise ValueError(
-                f"`num_heads` of {type(self.parent).__name__} must divide the widths "
-                f"that gate `{self.name}` connects, {features_in} and {features}, got "
-                f"{self.num_heads}."
-            )
 
 
 def blockwise_init(init: Initializer) -> Initializer:

@@ -13,7 +13,7 @@ from rnncells.cells import any_cell
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry, ShapeTree
 from rnncells.cells.checks import check_not_states
-from rnncells.flax_internals import copy_bound, run_setup
+from rnncells.flax_internals import run_setup
 from rnncells.recurrence.pytrees import StructTree, structs
 
 
@@ -139,11 +139,6 @@ class StackedCell(RNNCellBase):
             "StackedCell", filter(any_cell.is_cell, self.layers)
         )
         return self.recur(carry, self.project(inputs))
-
-    @nn.nowrap
-    def _with_deterministic(self, deterministic: bool | None) -> RNNCellBase:
-        fields = {"deterministic": deterministic}
-        return self if deterministic is None else copy_bound(self, **fields)
 
     @nn.nowrap
     def _check_carry(self, carry: Carry, inputs: ArrayTree) -> None:

@@ -576,7 +576,6 @@ class RNN(RecurrentLayer):
         Both have the sharding of the batch axes of the inputs.
         """
         sample = structs(inputs, drop_axis=axis)
-        check_not_states(type(self.cell).__name__, initial_carry)
         cell_carry = None
         needs_reset_carry = resets is not None and reset_carry is None
         creates_params = self.learn_initial_carry and self.is_initializing()
@@ -585,6 +584,7 @@ class RNN(RecurrentLayer):
         carry = cell_carry if initial_carry is None else initial_carry
         carry = jax.tree.map(strongly_typed, carry)
         if initial_carry is not None:
+            check_not_states(type(self.cell).__name__, carry)
             checks.warn_narrow_carry(self.cell, carry, sample)
         if reset_carry is None:
             reset_carry = cell_carry

@@ -14,6 +14,7 @@ from jax import Array
 from rnncells.cells import base, conv, gru, lstm, simple
 from rnncells.cells.any_cell import split_shape
 from rnncells.cells.carry import Carry, is_shape
+from rnncells.flax_internals import with_width_of
 from rnncells.layers import bidirectional, rnn
 from rnncells.legacy._old_forms import (
     Advice,
@@ -93,7 +94,7 @@ class OldStep:
             # Raises the error for a wrong carry.
             return super()._step(carry, inputs)  # type: ignore[misc]
         carry = parts if len(parts) > 1 else parts[0]
-        cell = self._with_inferred_width(carry)
+        cell = with_width_of(self, carry)
         return cell.recur(carry, cell.project(inputs))
 
 

@@ -13,6 +13,7 @@ from rnncells.cells.carry import Carry, cast_like
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
 from rnncells.cells.matrix import MatrixRNNCellBase
+from rnncells.flax_internals import with_width_of
 from rnncells.loops.request import Loop, Obstacle, StepRequest
 from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
 from rnncells.recurrence.chunks import scan_chunks
@@ -123,12 +124,12 @@ def _element_steps(
 
 def _coefficients(cell: LinearRNNCellBase, carry: Carry, x: ArrayTree) -> tuple:
     cell._check_carry(carry, x)
-    projected = cell._with_inferred_width(carry).project(x)
+    projected = with_width_of(cell, carry).project(x)
     return projected, check_coefficients(cell, cell.coefficients(projected), carry)
 
 
 def _output(cell: LinearRNNCellBase, carry: Carry, projected: Any) -> Any:
-    return cell._with_inferred_width(carry).output(carry, projected)
+    return with_width_of(cell, carry).output(carry, projected)
 
 
 def last_step(tree: ArrayTree) -> ArrayTree:
