@@ -54,7 +54,31 @@ class ChecksArguments:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        """Raises an error unless the fields fit their annotations.
+
+        Fields that a user's subclass declares are the user's to check.
+        """
+        cls: Any = type(self)
+        name = cls.__name__
+        for field, kind in _field_types(cls).items():
+            value = getattr(self, field)
+            if value is None and (kind is Any or type(None) in get_args(kind)):
+                continue
+            if field == "features" and value is not None:
+                _check_features(self, value)
+            elif kind in (bool, bool | None):
+                check_bools(name, **{field: value})
+            elif kind in (int, int | None):
+                check_count(name, field, value, _LEAST.get(field, 1))
+            elif kind == Initializer:
+                _check_initializer(name, field, value)
+            elif get_origin(kind) is Literal:
+                check_choice(name, field, value, kind)
+            elif get_origin(kind) is Callable and not callable(value):
+                got = f"got {value!r}"
+                raise TypeError(f"`{field}` of {name} must be a function, {got}.")
+            elif field in ("dtype", "param_dtype") and value is not None:
+                _check_dtype(name, field, value)
         super().__post_init__()  # type: ignore[misc]  # flax.linen has it
 
     def __getattr__(self, name: str) -> Any:
@@ -85,33 +109,6 @@ def _explain_arguments(name: str, method: Callable) -> Callable:
         return method(self, *args, **kwargs)
 
     return call
-
-
-def check_fields(module: Any) -> None:
-    """Raises an error unless the fields of a module fit their annotations.
-
-    Fields that a user's subclass declares are the user's to check.
-    """
-    cls: Any = type(module)
-    name = cls.__name__
-    for field, kind in _field_types(cls).items():
-        value = getattr(module, field)
-        if value is None and (kind is Any or type(None) in get_args(kind)):
-            continue
-        if field == "features" and value is not None:
-            _check_features(module, value)
-        elif kind in (bool, bool | None):
-            check_bools(name, **{field: value})
-        elif kind in (int, int | None):
-            check_count(name, field, value, _LEAST.get(field, 1))
-        elif kind == Initializer:
-            _check_initializer(name, field, value)
-        elif get_origin(kind) is Literal:
-            check_choice(name, field, value, kind)
-        elif get_origin(kind) is Callable and not callable(value):
-            raise TypeError(f"`{field}` of {name} must be a function, got {value!r}.")
-        elif field in ("dtype", "param_dtype") and value is not None:
-            _check_dtype(name, field, value)
 
 
 @functools.cache

@@ -193,9 +193,10 @@ class RngStreams(NamedTuple):
     def rngs(self, *data: KeyData) -> dict[str, LazyRng]:
         """Converts the keys of one step to streams for `apply`."""
         streams = {}
-        for name, raw in (item for keys in data for item in keys.items()):
-            like = self.like[name]
-            streams[name] = LazyRng(key_like(raw, like.rng), like.suffix)
+        for keys in data:
+            for name, raw in keys.items():
+                like = self.like[name]
+                streams[name] = LazyRng(key_like(raw, like.rng), like.suffix)
         return streams
 
 

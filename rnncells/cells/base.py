@@ -207,12 +207,12 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
                 f"`affine` of {type(self).__name__} takes names of gates that `setup` "
                 f"declares with self.gates(...): {known}, got {unknown!r}."
             )
+        weights = [gate(inputs.shape[-1]) for gate in gates]
         if len(heads) > 1:
             raise ValueError(
                 f"`affine` of {type(self).__name__} needs gates with one number of "
                 f"heads, got {sorted(heads)} for {list(names)}."
             )
-        weights = [gate(inputs.shape[-1]) for gate in gates]
         dtype = getattr(self, "dtype", None)
         if heads == {1}:
             return Affine(dtype)(inputs, side_by_side(weights))
@@ -289,7 +289,9 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
     @nn.nowrap
     def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         """Returns the carry before the first step, for structs of one step of input."""
-        self._setup_for_carry()
+        if self.scope is not None and self.is_mutable_collection("params"):
+            # It draws keys for biases, so it must run at the same place for all cells.
+            run_setup(self)
         name, shape = type(self).__name__, jax.tree.leaves(sample)[0].shape
         batch, features = split_axes(name, shape, self.num_feature_dims)
         shapes = self.carry_shape(features)
@@ -313,15 +315,6 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             init = getattr(self, "carry_init", zeros) if is_number else zeros
             leaves.append(init(key, batch + shape, part_dtype))
         return jax.tree.unflatten(structure, leaves)
-
-    @nn.nowrap
-    def _setup_for_carry(self) -> None:
-        """Runs `setup` before a carry is made, where the cell is initialized.
-
-        It draws keys for biases, so it must run at the same place for all cells.
-        """
-        if self.scope is not None and self.is_mutable_collection("params"):
-            run_setup(self)
 
     @nn.nowrap
     def _step(self, carry: Carry, inputs: ArrayTree) -> tuple[Carry, ArrayTree]:

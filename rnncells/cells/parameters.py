@@ -11,7 +11,7 @@ from flax.linen.dtypes import promote_dtype
 from flax.typing import Dtype, Initializer
 from jax import Array
 
-from rnncells._checks import check_fields
+from rnncells._checks import ChecksArguments
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.initializers import PerGateInit
 
@@ -83,7 +83,7 @@ def blockwise_init(init: Initializer) -> Initializer:
     return blocks
 
 
-class ElementwiseAffine(nn.Module):
+class ElementwiseAffine(ChecksArguments, nn.Module):
     """Multiplies by a diagonal matrix: `kernel * inputs + bias`, element by element.
 
     Use it for peepholes, and for the gains and shifts of norms.
@@ -105,10 +105,6 @@ class ElementwiseAffine(nn.Module):
     bias_init: Initializer = nn.initializers.zeros_init()
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        super().__post_init__()
 
     @nn.compact
     def __call__(self, inputs: Array) -> Array:

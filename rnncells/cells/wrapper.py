@@ -10,6 +10,7 @@ from rnncells._checks import check_instance
 from rnncells.cells.any_cell import declared_streams
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import ShapeTree
+from rnncells.flax_internals import run_setup
 
 
 class WrapperCell(RNNCellBase):
@@ -67,8 +68,9 @@ class WrapperCell(RNNCellBase):
         return self.cell.num_feature_dims
 
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        # Before a loop over time, so that `setup` draws the keys of biases there.
-        self.cell._setup_for_carry()
+        if self.cell.scope is not None and self.cell.is_mutable_collection("params"):
+            # Before a loop over time, so that `setup` draws the keys of biases there.
+            run_setup(self.cell)
         return self.cell.carry_shape(input_shape)
 
     @property
