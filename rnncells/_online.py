@@ -12,7 +12,7 @@ from rnncells.cells.any_cell import feature_dims
 from rnncells.cells.carry import Carry
 from rnncells.flax_internals import placed
 from rnncells.gradients import ForwardGradient
-from rnncells.layers.checks import check_layout, check_steps
+from rnncells.layers.checks import as_arrays, check_layout, check_steps
 from rnncells.layers.rnn import RNN
 from rnncells.loops.request import PureFunction, StepRequest
 from rnncells.loops.rows import Batch, RowProblem, random_keys, row_problem
@@ -20,7 +20,7 @@ from rnncells.loops.table import FORWARD, choose
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
 from rnncells.recurrence.pytrees import combine, inexact, structs, zeros
-from rnncells.recurrence.schedule import StepInputs
+from rnncells.recurrence.schedule import LoopCarry, StepInputs
 
 CotangentOf = Callable[[ArrayTree], ArrayTree]
 
@@ -103,7 +103,7 @@ class Online:
         """
 
         def init_of_layer(rnn: Any) -> OnlineState:
-            x, carry = rnn._arrays(inputs), initial_carry
+            x, carry = as_arrays(rnn, inputs), initial_carry
             if carry is None:
                 carry = rnn.initialize_carry(None, structs(x))
             _, rows, batch = _one_step(rnn, carry, x, None, None)
@@ -148,10 +148,10 @@ class Online:
         """
 
         def step_of_layer(rnn: Any) -> tuple[OnlineState, ArrayTree, Mapping]:
-            x = rnn._arrays(inputs)
+            x = as_arrays(rnn, inputs)
             pure, rows, batch = _one_step(rnn, state.carry, x, resets, deterministic)
             x_t = jax.tree.map(lambda leaf: leaf[0], pure.xs)
-            start = state.carry, None
+            start = LoopCarry(state.carry)
             (carry, _), ((_, y), updates) = pure.function(pure.consts, start, x_t)
             d_y = cotangent(y) if callable(cotangent) else cotangent
             d_outputs = (None, _as_cotangent(d_y, y)), updates
@@ -198,7 +198,7 @@ def _one_step(
     # The carry after a reset is not learned, so it needs no gradient.
     reset_carry = None if resets is None else rnn.initialize_carry(None, structs(x))
     xs = StepInputs(x, resets, reset_carry=reset_carry)
-    start = jax.tree.map(jnp.asarray, carry), None
+    start = LoopCarry(jax.tree.map(jnp.asarray, carry))
     step = rnn._step(deterministic)
     request = StepRequest(rnn, start, add_time_axis(xs), step)
     choose(request, (FORWARD,))

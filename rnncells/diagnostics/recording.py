@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import unwrap
 from typing import Any
 
 import flax.linen as nn
@@ -15,7 +16,7 @@ from jax import Array
 from rnncells.cells.any_cell import apply_step
 from rnncells.cells.carry import Carry
 from rnncells.diagnostics import recording_loop
-from rnncells.flax_internals import copy_bound
+from rnncells.layers.checks import resolve_call
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import combine, inexact, zeros
 
@@ -191,7 +192,8 @@ def _apply(
 
     def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         rnn = context.module
-        is_call = isinstance(rnn, RNN) and context.method_name == "__call__"
+        # Calls of subclasses reach the call of RNN, with its arguments.
+        is_call = unwrap(context.orig_method.func) is unwrap(RNN.__call__)
         if not is_call or running:
             return call(*args, **kwargs)
         _check_lifted(rnn, taps is not None)
@@ -236,12 +238,14 @@ def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
     if rnn.has_variable(_TAPS, _VARIABLE):
         number = len(rnn.get_variable(_RECORDS, _VARIABLE, ()))
         taps = rnn.get_variable(_TAPS, _VARIABLE)[number]
-    loop = recording_loop.RecordingLoop(
-        rnn, recording_loop.order_of(rnn, *args, **kwargs), taps, jacobians
-    )
-    outputs = copy_bound(rnn, _loop=loop.run)(*args, **kwargs)
+    names = "initial_carry", "init_key", "reset_carry"
+    carries = [kwargs.pop(name, None) for name in names]
+    call = resolve_call(rnn, *args, **kwargs)
+    order = recording_loop.order_of(call)
+    loop = recording_loop.RecordingLoop(order, taps, jacobians)
+    results = rnn._results(call, rnn._run_loop(loop.run, call, *carries))
     rnn.sow(_RECORDS, _VARIABLE, loop.recorded)
-    return outputs
+    return results
 
 
 def _by_path(records: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,13 +20,14 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 
-from rnncells.cells.any_cell import apply_step, feature_dims, is_cell
+from rnncells.cells.any_cell import apply_step, is_cell
 from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import Carry
 from rnncells.loops.request import Obstacle, StepRequest
-from rnncells.recurrence import masks
 from rnncells.recurrence.jaxprs import bind, is_variable, live_equations, trace
+from rnncells.recurrence.masks import expand_right
 from rnncells.recurrence.pytrees import combine, inexact, partition, structs, upcast
+from rnncells.recurrence.schedule import Call, LoopCarry, before_end, flip
 
 PREFIX = "rnncells.diagnostics:"
 # Methods of these classes and of their bases are no methods of a cell.
@@ -255,55 +256,38 @@ class Order(NamedTuple):
     def _flip(self, tree: ArrayTree) -> ArrayTree:
         if not self.reverse:
             return tree
-        return masks.flip(tree, self.seq_lengths, len(self.batch))
+        return flip(tree, self.seq_lengths, len(self.batch))
 
 
-def order_of(
-    rnn: nn.Module,
-    inputs: ArrayTree,
-    *,
-    time_major: bool | None = None,
-    reverse: bool | None = None,
-    seq_lengths: Array | None = None,
-    mask: Array | None = None,
-    **_: Any,
-) -> Order:
-    """Returns the order of the steps in a call of an RNN, from its arguments."""
-    first = jnp.asarray(jax.tree.leaves(inputs)[0])
-    sizes = first.shape[: first.ndim - feature_dims(rnn.cell)]
-    time_major = rnn.time_major if time_major is None else time_major
-    axis = 0 if time_major else len(sizes) - 1
-    batch, steps = sizes[:axis] + sizes[axis + 1 :], sizes[axis]
-    valid = jnp.ones((*batch, steps), bool)
-    if mask is not None:
-        valid &= jnp.moveaxis(jnp.asarray(mask), axis, -1)
-    if seq_lengths is not None:
-        seq_lengths = jnp.clip(jnp.asarray(seq_lengths), 0, steps)
-        valid &= masks.before_end(seq_lengths, steps, len(batch))
-    reverse = rnn.reverse if reverse is None else reverse
-    return Order(batch, valid, reverse, seq_lengths)
+def order_of(call: Call) -> Order:
+    """Returns the order of the steps in a call of an RNN."""
+    steps = call.sizes[call.axis]
+    valid = jnp.ones((*call.batch, steps), bool)
+    if call.mask is not None:
+        valid &= jnp.moveaxis(call.mask, call.axis, -1)
+    if call.seq_lengths is not None:
+        valid &= before_end(call.seq_lengths, valid.shape, len(call.batch))
+    return Order(call.batch, valid, call.reverse, call.seq_lengths)
 
 
 @dataclass
 class RecordingLoop:
-    """A loop over time, which a bound RNN runs in place of its own.
+    """A loop over time, which diagnostics pass to an RNN in place of `table.run`.
 
     `taps` is `(values, carry)` in the form of `Recorded`, added to what the loop
     computes; None in place of a leaf, or of all, adds nothing. After the loop has run,
     `recorded` is what it has computed.
     """
 
-    rnn: nn.Module
     order: Order
     taps: Any
     jacobians: bool
     recorded: Recorded | None = None
 
-    def run(
-        self, step: Callable, body: Any, reset_carry: Any, carry: tuple, xs: Any
-    ) -> tuple:
-        """Runs the loop; see `schedule.scan`."""
-        request = StepRequest(self.rnn, carry, xs, marked(step), body, reset_carry)
+    def run(self, request: StepRequest) -> tuple:
+        """Runs the loop; returns what `Loop.run` returns."""
+        request = replace(request, step=marked(request.step))
+        carry = request.carry
         try:
             pure = request.function
         except Obstacle as error:
@@ -316,7 +300,7 @@ class RecordingLoop:
         if names := changed.keys() & request.unbound_cell.variables.keys():
             raise ValueError(
                 "Recording an RNN needs a cell that only reads its collections; "
-                f"{type(self.rnn.cell).__name__} changes {sorted(names)} at each step. "
+                f"{request.cell_name} changes {sorted(names)} at each step. "
                 "Leave them out of `mutable`."
             )
         taps = None
@@ -339,7 +323,7 @@ class RecordingLoop:
         state, final = carry
 
         def of_state(state: Carry) -> Carry:
-            return named(inputs, (state, final))[0][0][0]
+            return named(inputs, LoopCarry(state, final))[0][0].state
 
         matrices = jacobian(of_state, state, len(self.order.batch))
         return new, (output, values, upcast(matrices))
@@ -355,8 +339,8 @@ class RecordingLoop:
         if matrices is not None and order.seq_lengths is not None:
             # Where `padded_outputs` is 'run', the loop goes on in the padding.
             identity = jnp.eye(matrices.shape[-1], dtype=matrices.dtype)
-            unpadded = masks.before_end(order.seq_lengths, sizes[0], len(order.batch))
-            unpadded = masks.expand_right(unpadded, matrices.ndim)
+            unpadded = before_end(order.seq_lengths, order.mask.shape, len(order.batch))
+            unpadded = expand_right(unpadded, matrices.ndim)
             matrices = jnp.where(unpadded, matrices, identity)
         return Recorded(values, carry, order.mask, matrices)
 

@@ -1,9 +1,9 @@
-"""Checks of the arguments of layers over sequences."""
+"""Checks of the arguments of layers over sequences, which return them resolved."""
 
 import inspect
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -13,17 +13,24 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from chex import ArrayTree
+from chex import ArrayTree, PRNGKey
 from flax.errors import CallCompactUnboundModuleError
 from jax import Array
 
-from rnncells._checks import check_bools, check_instance, check_not_nnx
+from rnncells._checks import (
+    check_bools,
+    check_choice,
+    check_instance,
+    check_not_nnx,
+)
 from rnncells._user_warning import warn
 from rnncells.cells.any_cell import has_attribute
-from rnncells.cells.carry import Carry, describe, dtype_of, is_alike
+from rnncells.cells.carry import Carry, describe, dtype_of, is_alike, strongly_typed
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.states import LSTMStates
+from rnncells.loops.request import is_newton
 from rnncells.recurrence.pytrees import StructTree
+from rnncells.recurrence.schedule import Call, PaddedOutputs
 
 _DIRECTIONS = ("forward", "backward")
 
@@ -43,22 +50,93 @@ def check_cell_instance(owner: str, cell: Any) -> None:
         )
 
 
-def resolve_flags(layer: nn.Module, **overrides: bool | None) -> dict[str, bool]:
-    """Returns the flags of a call: None takes the layer's field, or False."""
-    flags = {
-        name: getattr(layer, name, False) if value is None else value
-        for name, value in overrides.items()
-    }
-    check_bools(type(layer).__name__, **flags)
-    return flags
+def check_call(
+    layer: nn.Module, deterministic: bool | None, **flags: bool | None
+) -> dict[str, bool]:
+    """Returns the flags of a call: None takes the layer's field, or False.
 
-
-def check_call(layer: nn.Module, deterministic: Any) -> None:
-    """Raises an error if a layer is unbound, or `deterministic` is not a bool."""
+    Raises an error if the layer is unbound, or an argument is not a bool.
+    """
     if layer.scope is None:
         raise CallCompactUnboundModuleError()
+    given = {name: flag for name, flag in flags.items() if flag is not None}
     if deterministic is not None:
         check_bools(type(layer).__name__, deterministic=deterministic)
+    if given:
+        check_bools(type(layer).__name__, **given)
+    return {name: getattr(layer, name, False) for name in flags} | given
+
+
+def resolve_call(
+    rnn: Any,
+    inputs: Any,
+    *,
+    seq_lengths: Any = None,
+    mask: Any = None,
+    resets: Any = None,
+    padded_outputs: PaddedOutputs | None = None,
+    deterministic: bool | None = None,
+    time_major: bool | None = None,
+    **flags: Any,
+) -> Call:
+    """Returns the arguments of a call of an RNN; None takes the layer's field."""
+    names = ("reverse", "keep_order", "return_carry", "return_all_carries")
+    names += ("return_certificate", "time_major")
+    flags = {**dict.fromkeys(names), **flags, "time_major": time_major}
+    resolved: dict[str, Any] = check_call(rnn, deterministic, **flags)
+    check_certificate(rnn, resolved["return_certificate"])
+    if padded_outputs is not None:
+        check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
+    dims = rnn._feature_dims()
+    inputs = as_arrays(rnn, inputs)
+    sizes = check_layout(inputs, dims)
+    warn_layout(jax.tree.leaves(inputs)[0], dims)
+    axis = 0 if resolved.pop("time_major") else len(sizes) - 1
+    batch = sizes[:axis] + sizes[axis + 1 :]
+    return Call(
+        *(inputs, sizes, axis, batch),
+        seq_lengths=check_lengths(seq_lengths, batch, sizes[axis]),
+        mask=check_steps("mask", mask, sizes),
+        resets=check_steps("resets", resets, sizes),
+        cuts=rnn.gradient.cuts(sizes, axis),
+        padded_outputs=padded_outputs or rnn.padded_outputs,
+        deterministic=deterministic,
+        **resolved,
+    )
+
+
+def resolve_step(
+    rnn: Any, inputs: Any, mask: Any = None, resets: Any = None, **options: Any
+) -> Call:
+    """Returns the arguments of one step of an RNN, as a call on this step alone."""
+    inputs = jax.tree.map(lambda leaf: leaf[None], as_arrays(rnn, inputs))
+    sizes = check_layout(inputs, rnn._feature_dims())
+    for name, rows in (("mask", mask), ("resets", resets)):
+        rows = check_steps(name, rows, sizes[1:], "batch axes")
+        options[name] = None if rows is None else rows[None]
+    return Call(inputs, sizes, 0, sizes[1:], **options)
+
+
+def check_certificate(rnn: Any, is_wanted: bool) -> None:
+    """Raises ValueError if a certificate is wanted of a loop that has none."""
+    if is_wanted and not is_newton(rnn.implementation):
+        raise ValueError(
+            "`return_certificate` of RNN needs implementation='newton' or "
+            f"Newton(...), got {rnn.implementation!r}."
+        )
+
+
+def as_arrays(rnn: Any, inputs: Any) -> ArrayTree:
+    """Returns the inputs of an RNN as arrays, after checking them.
+
+    Weakly typed arrays get the dtype of the params.
+    """
+    check_inputs(inputs)
+    inputs = jax.tree.map(jnp.asarray, inputs)
+    if rnn.is_initializing():
+        return inputs
+    params = rnn.cell.variables.get("params", {})
+    return jax.tree.map(lambda leaf: strongly_typed(leaf, params), inputs)
 
 
 def check_inputs(inputs: Any) -> None:
@@ -87,6 +165,17 @@ def check_inputs(inputs: Any) -> None:
                 "`inputs` must be an array of numbers, got an array of dtype "
                 f"{leaf.dtype}."
             )
+
+
+def one_array(layer: str, arguments: str, inputs: Any) -> Array:
+    """Returns the inputs of a layer as an array; raises TypeError for a pytree."""
+    check_inputs(inputs)
+    if isinstance(inputs, tuple | Mapping):  # such as states
+        raise TypeError(
+            f"`inputs` of {layer} must be one array, got {type(inputs).__name__}. The "
+            f"first arguments are {arguments}."
+        )
+    return jnp.asarray(inputs)
 
 
 def warn_sequence_input(batch: tuple[int, ...]) -> None:
@@ -246,6 +335,18 @@ def check_carries(owner: str, name: str, carries: Any, count: int) -> None:
             f"{count} recurrent layers, got {type(carries).__name__} "
             f"{jax.tree.map(jnp.shape, carries)}.{hints.get(name, hint)}"
         )
+
+
+def arguments_by_layer(
+    owner: str, count: int, init_key: PRNGKey | None, **carries: Any
+) -> list[dict[str, Any]]:
+    """Returns the arguments of which each recurrent layer has its own, if not None."""
+    arguments = {name: carry for name, carry in carries.items() if carry is not None}
+    for name, carry in arguments.items():
+        check_carries(owner, name, carry, count)
+    if init_key is not None:
+        arguments["init_key"] = jax.random.split(init_key, count)
+    return [{name: v[k] for name, v in arguments.items()} for k in range(count)]
 
 
 def check_reset_carry(reset_carry: Carry, carry: Carry, has_resets: bool) -> None:

@@ -1,7 +1,7 @@
 """The base class of layers that compose other layers over sequences."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -85,36 +85,28 @@ class ComposedLayer(RecurrentLayer):
           ValueError: there is not one carry for each recurrent layer; or a layer needs
             lengths, mask or resets, but one before it has changed the time axis.
         """
-        checks.check_call(self, deterministic)
-        checks.check_inputs(inputs)
-        flags = checks.resolve_flags(
-            self, return_carry=return_carry, time_major=time_major
+        flags = checks.check_call(
+            self, deterministic, return_carry=return_carry, time_major=time_major
         )
+        checks.check_inputs(inputs)
         if padded_outputs is not None:
             check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
-        count = len(self._recurrent())
-        carries = self._carry_list("initial_carry", initial_carry)
-        reset_carries = self._carry_list("reset_carry", reset_carry)
-        keys = [None] * count if init_key is None else jax.random.split(init_key, count)
-        layer_arguments = [
-            {"initial_carry": carry, "reset_carry": reset, "init_key": key}
-            for carry, reset, key in zip(carries, reset_carries, keys, strict=True)
-        ]
+        name, count = type(self).__name__, len(self._recurrent())
+        carries = {"initial_carry": initial_carry, "reset_carry": reset_carry}
+        own = checks.arguments_by_layer(name, count, init_key, **carries)
         shared: dict[str, Any] = {"seq_lengths": seq_lengths, "mask": mask}
         shared["resets"] = resets
         shared |= {"time_major": flags["time_major"], "deterministic": deterministic}
         shared |= {"padded_outputs": padded_outputs}
-
-        name = type(self).__name__
         padding = infer_padding(inputs, flags["time_major"], seq_lengths, mask, resets)
 
         def run(number: int, layer: nn.Module, inputs: ArrayTree) -> tuple:
             padding.check(name, layer, inputs)
-            return _run_layer(name, layer, inputs, layer_arguments[number] | shared)
+            return _run_layer(name, layer, inputs, own[number] | shared)
 
         apply = partial(_apply, name, padding, deterministic)
-        carries, outputs = self._apply_layers(run, padding.clear(inputs), apply)
-        return (carries, outputs) if flags["return_carry"] else outputs
+        carry, outputs = self._apply_layers(run, padding.clear(inputs), apply)
+        return (carry, outputs) if flags["return_carry"] else outputs
 
     def step(
         self,
@@ -134,7 +126,9 @@ class ComposedLayer(RecurrentLayer):
         """
         checks.check_call(self, deterministic)
         checks.check_inputs(inputs)
-        carries = self._carry_list("carries", carries)
+        if carries is not None:
+            count = len(self._recurrent())
+            checks.check_carries(type(self).__name__, "carries", carries, count)
         arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
         arguments = {name: v for name, v in arguments.items() if v is not None}
 
@@ -145,7 +139,8 @@ class ComposedLayer(RecurrentLayer):
                     f"`step`, got {type(layer).__name__}. Call the layer on the whole "
                     "sequence."
                 )
-            return layer.step(carries[number], inputs, **arguments)
+            carry = None if carries is None else carries[number]
+            return layer.step(carry, inputs, **arguments)
 
         padding = step_padding(inputs, mask)
 
@@ -195,15 +190,6 @@ class ComposedLayer(RecurrentLayer):
         init = nn.init(record, self.clone(parent=None))
         jax.eval_shape(init, jax.random.key(0), jax.tree.map(sequence, sample))
         return samples
-
-    @nn.nowrap
-    def _carry_list(self, name: str, carries: Any) -> Sequence[Any]:
-        """Returns one carry, or None, for each recurrent layer."""
-        count = len(self._recurrent())
-        if carries is None:
-            return [None] * count
-        checks.check_carries(type(self).__name__, name, carries, count)
-        return carries
 
 
 def _apply(

@@ -20,14 +20,14 @@ from rnncells._checks import check_count, check_key
 from rnncells.cells.any_cell import apply_step
 from rnncells.cells.carry import Carry, dtype_of
 from rnncells.flax_internals import key_data, key_like
+from rnncells.gradients import Bptt
 from rnncells.loops import table
 from rnncells.loops.request import StepRequest
-from rnncells.recurrence import schedule
 from rnncells.recurrence.masks import select
 from rnncells.recurrence.pytrees import structs
+from rnncells.recurrence.schedule import Call, Results, move_axis, prepare
 
 RNG_STREAM = "teacher_forcing"
-_NO_MASKS = schedule.Schedule(0, "run", None, None, None)
 _KINDS: dict[str, Any] = {
     "bool": jnp.bool_,
     "int": jnp.integer,
@@ -55,49 +55,47 @@ class DecodingInputs(NamedTuple):
     forced: Any  # `(*batch,)`, true for rows that see the target, or None
 
 
-def decode(
-    rnn: nn.Module,
-    feedback: Feedback,
-    carry: Carry,
-    first: ArrayTree,
-    batch: tuple[int, ...],
-    deterministic: bool | None,
-    **keep: bool,
-) -> tuple[Carry, Carry | None, tuple[ArrayTree, ArrayTree]]:
-    """Returns the final carry, all carries (or None), and `(outputs, inputs)`.
+def check_decodes(rnn: Any) -> None:
+    """Raises ValueError unless a layer goes forward, with the default gradient."""
+    if rnn.reverse:
+        raise ValueError("`decode` of RNN needs `reverse=False`, got True.")
+    if rnn.gradient != Bptt():
+        raise ValueError(
+            "`decode` of RNN needs gradient=Bptt() without a `carry_hook`, got "
+            f"{table.shown({'gradient': rnn.gradient})}. Decode with RNN(cell) "
+            "and the same parameters."
+        )
 
-    The inputs are those after every step. Time is first.
+
+def decode(rnn: nn.Module, feedback: Feedback, carry: Carry, call: Call) -> Results:
+    """Returns the results of decoding; the outputs are `(outputs, inputs)`.
+
+    `call` is that of the first step. The inputs are those after every step. Time is
+    first.
     """
-    if feedback.targets is not None and _is_known(feedback.rate) and feedback.rate == 1:
+    targets, deterministic = feedback.targets, call.deterministic
+    if targets is not None and _is_known(feedback.rate) and feedback.rate == 1:
         inputs = jax.tree.map(
-            lambda x, t: jnp.concatenate([x[None], t[:-1]]), first, feedback.targets
+            lambda x, t: jnp.concatenate([x, t[:-1]]), call.inputs, targets
         )
         step = partial(apply_step, deterministic=deterministic)
-        result = schedule.scan(
-            partial(_loop, rnn, step), None, carry, inputs, _NO_MASKS, **keep
-        )
-        return result.carry, result.carries, (result.outputs, feedback.targets)
+        results = _run(rnn, step, call._replace(inputs=inputs), carry)
+        return results._replace(outputs=(results.outputs, targets))
     step = partial(_step, feedback, deterministic=deterministic)
-    result = schedule.scan(
-        partial(_loop, rnn, step),
-        None,
-        (carry, first),
-        _decoding_inputs(rnn, feedback, batch),
-        _NO_MASKS,
-        **keep,
-    )
-    carries = None if result.carries is None else result.carries[0]
-    return result.carry[0], carries, result.outputs
+    first = jax.tree.map(lambda leaf: leaf[0], call.inputs)
+    inputs = _decoding_inputs(rnn, feedback, call.batch)
+    results = _run(rnn, step, call._replace(inputs=inputs), (carry, first))
+    carries = None if results.carries is None else results.carries[0]
+    return results._replace(carry=results.carry[0], carries=carries)
 
 
-def _loop(
-    rnn: nn.Module, step: Callable, body: Any, reset_carry: Any, carry: tuple, xs: Any
-) -> tuple:
+def _run(rnn: Any, step: Callable, call: Call, carry: Any) -> Results:
     """Runs the fast or the plain loop; other loops need all inputs in advance."""
     is_scan = rnn.implementation == "scan"
     options = {"implementation": "scan" if is_scan else "auto"}
-    request = StepRequest(rnn, carry, xs, step, body, reset_carry, options)
-    return table.run(request, (table.FAST, table.PLAIN))
+    arranged = prepare(call, carry)
+    request = StepRequest(rnn, *arranged[1:3], step, arranged.body, None, options)
+    return arranged.results(*table.run(request, (table.FAST, table.PLAIN)))
 
 
 def _decoding_inputs(
@@ -179,7 +177,7 @@ def _form(tree: ArrayTree) -> str:
 
 
 def check_feedback(
-    first: ArrayTree,
+    call: Call,
     axis: int,
     steps: Any,
     feed: Any,
@@ -187,7 +185,10 @@ def check_feedback(
     targets: Any,
     rate: Any,
 ) -> Feedback:
-    """Returns the arguments of `RNN.decode` as a `Feedback`, or raises an error."""
+    """Returns the arguments of `RNN.decode` as a `Feedback`, or raises an error.
+
+    `call` is that of the first step, and `axis` the position of time in the targets.
+    """
     if steps is not None:
         check_count("decode", "steps", steps)
     if targets is None and steps is None:
@@ -202,13 +203,15 @@ def check_feedback(
                 "the inputs after each step, (*batch, steps, *features)."
             )
         return Feedback(steps, feed, feed_key, None, 0)
+    targets = jax.tree.map(jnp.asarray, targets)
+    first = structs(call.inputs, drop_axis=0)
     return Feedback(
         _check_targets(first, axis, steps, targets),
         feed,
         feed_key,
         jax.tree.map(
-            lambda leaf, like: jnp.moveaxis(leaf, axis, 0).astype(like.dtype),
-            targets,
+            lambda leaf, like: leaf.astype(like.dtype),
+            move_axis(targets, axis, 0),
             first,
         ),
         _check_rate(1 if rate is None else rate),

@@ -25,7 +25,6 @@ from rnncells.layers.rnn import RNN, Implementation
 from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.layers.states import (
     States,
-    check_one_array,
     check_states,
     states_tuple,
     to_carry,
@@ -244,54 +243,60 @@ class MultiLayerRNN(RecurrentLayer):
             `deterministic`.
           TypeError: the states have another dtype; lengths are not integers.
         """
-        checks.check_call(self, deterministic)
+        options = {"time_major": time_major, "return_all_states": return_all_states}
+        flags = checks.check_call(self, deterministic, **options)
         if type(self).__call__ is MultiLayerRNN.__call__:  # which returns a tuple
             checks.check_not_in_sequential(self)
-        checks.check_inputs(inputs)
-        check_one_array(type(self).__name__, "(inputs, states)", inputs)
-        if self.dropout and self.num_layers == 1:
-            warn(
-                f"`dropout` of {type(self).__name__} is applied between layers, so it "
-                "has no effect with `num_layers=1`."
-            )
-        flags = checks.resolve_flags(
-            self, time_major=time_major, return_all_states=return_all_states
-        )
-        if deterministic is None:
-            deterministic = self.deterministic
-        inputs = jnp.asarray(inputs)
+        inputs = checks.one_array(type(self).__name__, "(inputs, states)", inputs)
         sizes = checks.check_layout(inputs, any_cell.feature_dims(self._cell()))
         axis = 0 if flags["time_major"] else len(sizes) - 1
         x_t = structs(inputs, drop_axis=axis)
-        carries = self._carries(states, x_t, init_key)
+        before = reset_carries = self._carries(states, x_t, init_key)
+        if resets is not None and states is not None:
+            reset_carries = self._carries(None, x_t, init_key)
         arguments = {
             "seq_lengths": seq_lengths,
             "mask": mask,
             "resets": resets,
             "time_major": flags["time_major"],
             "return_carry": True,
-            "deterministic": deterministic,
+            "return_all_carries": return_all_states,
         }
-        reset_carries = carries
-        if resets is not None and states is not None:
-            reset_carries = self._carries(None, x_t, init_key)
-        outputs, finals, histories = inputs, [], []
+
+        def run(k: int, layer: Any, inputs: Array, **deterministic: Any) -> Any:
+            carries = {"initial_carry": before[k]}
+            if resets is not None:
+                carries["reset_carry"] = reset_carries[k]
+            return layer(inputs, **arguments, **carries, **deterministic)
+
+        carries, outputs = self._apply_layers(run, inputs, deterministic)
+        if not return_all_states:
+            return outputs, self._states(carries)
+        finals = [self._last(*pair, axis) for pair in zip(carries, before, strict=True)]
+        return outputs, self._states(finals), self._states(carries)
+
+    @nn.nowrap
+    def _apply_layers(
+        self, run: Callable, inputs: Array, deterministic: bool | None
+    ) -> tuple[list[Carry], Array]:
+        """Applies all layers, with dropout between them.
+
+        `run(number, layer, inputs, deterministic=...)` applies one of them.
+        """
+        if self.dropout and self.num_layers == 1:
+            warn(
+                f"`dropout` of {type(self).__name__} is applied between layers, so it "
+                "has no effect with `num_layers=1`."
+            )
+        if deterministic is None:
+            deterministic = self.deterministic
+        carries, outputs = [], inputs
         for k, layer in enumerate(self.layers):
             if k > 0:
                 outputs = self._dropped(outputs, deterministic)
-            arguments["initial_carry"] = carries[k]
-            if resets is not None:
-                arguments["reset_carry"] = reset_carries[k]
-            carry, outputs = layer(
-                outputs, **arguments, return_all_carries=return_all_states
-            )
-            if return_all_states:
-                histories.append(carry)
-                carry = self._last(carry, carries[k], axis)
-            finals.append(carry)
-        if return_all_states:
-            return outputs, self._states(finals), self._states(histories)
-        return outputs, self._states(finals)
+            carry, outputs = run(k, layer, outputs, deterministic=deterministic)
+            carries.append(carry)
+        return carries, outputs
 
     @nn.nowrap
     def _run(self, arguments: dict[str, Any]) -> tuple[States, Array]:
@@ -328,23 +333,18 @@ class MultiLayerRNN(RecurrentLayer):
           ValueError: the layer is bidirectional, or the states do not fit.
         """
         checks.check_call(self, deterministic)
-        checks.check_inputs(inputs)
-        check_one_array(f"{type(self).__name__}.step", "(states, inputs)", inputs)
+        name = f"{type(self).__name__}.step"
+        inputs = checks.one_array(name, "(states, inputs)", inputs)
         if self.bidirectional:
             raise ValueError(
                 f"`step` of {type(self).__name__} needs `bidirectional=False`, got "
                 "True: the backward direction starts at the end of the sequence. Call "
                 "the layer on the whole sequence."
             )
-        if deterministic is None:
-            deterministic = self.deterministic
-        output = jnp.asarray(inputs)
-        x_t = structs(output)
+        x_t = structs(inputs)
         if states is None:
-            checks.warn_sequence_input(
-                x_t.shape[: -any_cell.feature_dims(self._cell())]
-            )
-        arguments = {"mask": mask, "resets": resets, "deterministic": deterministic}
+            dims = any_cell.feature_dims(self._cell())
+            checks.warn_sequence_input(x_t.shape[:-dims])
         reset_carries = [None] * self.num_layers
         if resets is not None:
             reset_carries = self._carries(None, x_t)
@@ -353,14 +353,12 @@ class MultiLayerRNN(RecurrentLayer):
         except ValueError as error:
             order = "The arguments of `step` are (states, inputs of one time step)."
             raise ValueError(f"{error} {order}") from None
-        carries = []
-        for k, carry in enumerate(before):
-            if k > 0:
-                output = self._dropped(output, deterministic)
-            carry, output = self.layers[k].step(
-                carry, output, reset_carry=reset_carries[k], **arguments
-            )
-            carries.append(carry)
+
+        def run(k: int, layer: Any, inputs: Array, **options: Any) -> Any:
+            options |= {"mask": mask, "resets": resets, "reset_carry": reset_carries[k]}
+            return layer.step(before[k], inputs, **options)
+
+        carries, output = self._apply_layers(run, inputs, deterministic)
         return self._states(carries), output
 
     @nn.nowrap

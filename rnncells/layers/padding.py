@@ -10,7 +10,8 @@ import numpy as np
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence import masks
+from rnncells.recurrence.masks import expand_right
+from rnncells.recurrence.schedule import before_end, both, clear_padding
 
 # Layers of Flax whose outputs at a step can depend on other steps.
 _NORMS = nn.BatchNorm, nn.GroupNorm, nn.InstanceNorm, nn.LayerNorm, nn.RMSNorm
@@ -37,7 +38,7 @@ class Padding(NamedTuple):
         """
         if self.valid is None or not self.fits(inputs):
             return inputs
-        return masks.clear_padding(inputs, self.valid, everything)
+        return clear_padding(inputs, self.valid, everything)
 
     def fits(self, inputs: ArrayTree) -> bool:
         """Says whether inputs have the batch and time axes that lengths describe."""
@@ -72,7 +73,7 @@ class Padding(NamedTuple):
         over = [axis for axis in _reduced(layer, inputs.ndim) if axis < self.valid.ndim]
         # The mean over no step at all would be NaN.
         counts = self.valid | ~self.valid.any(over, keepdims=True)
-        counts = masks.expand_right(counts, inputs.ndim)
+        counts = expand_right(counts, inputs.ndim)
         return inputs, {"mask": jnp.broadcast_to(counts, inputs.shape)}
 
     def intercept(
@@ -136,8 +137,8 @@ def infer_padding(
     unpadded, batch = None, sizes[:axis] + sizes[axis + 1 :]
     has_time = len(sizes) == axes
     if has_time and seq_lengths is not None and np.shape(seq_lengths) == batch:
-        unpadded = masks.before_end(jnp.asarray(seq_lengths), sizes[axis], axis)
-    return Padding(sizes, axis, masks.both(_fitting(mask, sizes), unpadded))
+        unpadded = before_end(jnp.asarray(seq_lengths), sizes, axis)
+    return Padding(sizes, axis, both(_fitting(mask, sizes), unpadded))
 
 
 def step_padding(inputs: ArrayTree, mask: Any) -> Padding:

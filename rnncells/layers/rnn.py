@@ -13,21 +13,18 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 from jax import Array
 
-from rnncells._checks import check_choice
 from rnncells.cells import any_cell
 from rnncells.cells.carry import Carry, cast_like, strongly_typed
 from rnncells.cells.checks import check_not_states
 from rnncells.cells.parameters import LearnedCarry
 from rnncells.gradients import Bptt, Gradient, check_gradient
 from rnncells.layers import checks
-from rnncells.layers.decoding import check_feedback, decode
+from rnncells.layers.decoding import check_decodes, check_feedback, decode
 from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.loops import table
 from rnncells.loops.plain import run_once
 from rnncells.loops.request import StepRequest, is_newton
 from rnncells.loops.rows import exact_certificate
-from rnncells.recurrence import schedule
-from rnncells.recurrence.masks import flip, select
 from rnncells.recurrence.memory import (
     Memory,
     Projection,
@@ -37,7 +34,13 @@ from rnncells.recurrence.memory import (
 from rnncells.recurrence.mesh import sharded_as_batch
 from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import StructTree, structs
-from rnncells.recurrence.schedule import PaddedOutputs
+from rnncells.recurrence.schedule import (
+    Call,
+    PaddedOutputs,
+    Results,
+    move_axis,
+    prepare,
+)
 
 _Name = Literal["auto", "scan", "associative", "newton"]
 Implementation = _Name | Newton
@@ -187,7 +190,7 @@ class RNN(RecurrentLayer):
         check_memory(self.memory)
         check_projection(self.projection)
         table.check_options(self)
-        self._check_certificate(self.return_certificate)
+        checks.check_certificate(self, self.return_certificate)
 
     def __call__(
         self,
@@ -241,63 +244,23 @@ class RNN(RecurrentLayer):
           ValueError: a shape does not fit, or a known length is out of range.
           TypeError: `seq_lengths` are not integers, or a mask is not boolean.
         """
-        checks.check_call(self, deterministic)
-        flags = checks.resolve_flags(
+        call = checks.resolve_call(
             self,
-            return_carry=return_carry,
-            time_major=time_major,
-            reverse=reverse,
-            keep_order=keep_order,
-            return_all_carries=return_all_carries,
-            return_certificate=return_certificate,
-        )
-        self._check_certificate(flags["return_certificate"])
-        if padded_outputs is None:
-            padded_outputs = self.padded_outputs
-        check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
-        inputs = self._arrays(inputs)
-        sizes = checks.check_layout(inputs, self._feature_dims())
-        checks.warn_layout(jax.tree.leaves(inputs)[0], self._feature_dims())
-        axis = 0 if flags["time_major"] else len(sizes) - 1
-        batch = sizes[:axis] + sizes[axis + 1 :]
-        seq_lengths = checks.check_lengths(seq_lengths, batch, sizes[axis])
-        mask = checks.check_steps("mask", mask, sizes)
-        resets = checks.check_steps("resets", resets, sizes)
-        carry, reset_carry = self._carries(
-            inputs, axis, initial_carry, init_key, resets, reset_carry
-        )
-        inputs, arranged = schedule.prepare(
             inputs,
-            axis,
             seq_lengths=seq_lengths,
             mask=mask,
             resets=resets,
-            reverse=flags["reverse"],
             padded_outputs=padded_outputs,
-            cuts=self.gradient.cuts(sizes, axis),
+            deterministic=deterministic,
+            time_major=time_major,
+            reverse=reverse,
+            keep_order=keep_order,
+            return_carry=return_carry,
+            return_all_carries=return_all_carries,
+            return_certificate=return_certificate,
         )
-        result = schedule.scan(
-            partial(self._loop, self._step(deterministic)),
-            reset_carry,
-            carry,
-            inputs,
-            arranged,
-            keep_final=flags["return_carry"],
-            keep_all=flags["return_all_carries"],
-        )
-        carry, carries, outputs, certificate = result
-        if flags["reverse"] and flags["keep_order"]:
-            carries, outputs = flip((carries, outputs), seq_lengths, axis)
-        results = outputs
-        if flags["return_all_carries"]:
-            results = carries, outputs
-        elif flags["return_carry"]:
-            results = carry, outputs
-        if not flags["return_certificate"]:
-            return results
-        if certificate is None:  # there was nothing to solve for
-            certificate = exact_certificate(batch)
-        return results, certificate
+        carries = initial_carry, init_key, reset_carry
+        return self._results(call, self._run_loop(table.run, call, *carries))
 
     def step(
         self,
@@ -340,29 +303,17 @@ class RNN(RecurrentLayer):
         """
         checks.check_call(self, deterministic)
         self._check_step(mask)
-        inputs = self._arrays(inputs)
-        sequence = jax.tree.map(lambda leaf: leaf[None], inputs)
-        sizes = checks.check_layout(sequence, self._feature_dims())
+        call = checks.resolve_step(
+            self,
+            inputs,
+            mask,
+            resets,
+            padded_outputs=self.padded_outputs,
+            deterministic=deterministic,
+        )
         if carry is None:
-            checks.warn_sequence_input(sizes[1:])
-        mask = checks.check_steps("mask", mask, sizes[1:], "batch axes")
-        resets = checks.check_steps("resets", resets, sizes[1:], "batch axes")
-        carry, reset_carry = self._carries(
-            inputs, None, carry, init_key, resets, reset_carry
-        )
-        if resets is not None:
-            # Also at masked rows, whose next step is the first of a new sequence.
-            carry = select(resets, reset_carry, carry)
-        mask = None if mask is None else mask[None]
-        sequence, arranged = schedule.prepare(
-            sequence, 0, mask=mask, padded_outputs=self.padded_outputs
-        )
-        step = self._step(deterministic)
-
-        def loop(body: Any, reset_carry: None, carry: Any, xs: Any) -> tuple:
-            return run_once(StepRequest(self, carry, xs, step, body))
-
-        result = schedule.scan(loop, None, carry, sequence, arranged)
+            checks.warn_sequence_input(call.batch)
+        result = self._run_loop(run_once, call, carry, init_key, reset_carry)
         return result.carry, jax.tree.map(lambda leaf: leaf[0], result.outputs)
 
     def decode(
@@ -454,48 +405,29 @@ class RNN(RecurrentLayer):
           TypeError: neither `steps` nor `targets` is given; `feed` is no function.
           InvalidRngError: the random stream is missing.
         """
-        checks.check_call(self, deterministic)
-        if self.reverse:
-            raise ValueError("`decode` of RNN needs `reverse=False`, got True.")
-        if self.gradient != Bptt():
-            raise ValueError(
-                "`decode` of RNN needs gradient=Bptt() without a `carry_hook`, got "
-                f"{table.shown({'gradient': self.gradient})}. Decode with RNN(cell) "
-                "and the same parameters."
-            )
-        flags = checks.resolve_flags(
+        flags = checks.check_call(
             self,
+            deterministic,
             return_carry=return_carry,
             return_all_carries=return_all_carries,
             return_inputs=return_inputs,
             time_major=time_major,
         )
-        first = self._arrays(first_input)
-        sequence = jax.tree.map(lambda leaf: leaf[None], first)
-        batch = checks.check_layout(sequence, self._feature_dims())[1:]
-        axis = 0 if flags["time_major"] else len(batch)
-        targets = None if targets is None else jax.tree.map(jnp.asarray, targets)
+        check_decodes(self)
+        del flags["return_inputs"]
+        time_major = flags.pop("time_major")
+        call = checks.resolve_step(
+            self, first_input, deterministic=deterministic, **flags
+        )
+        axis = 0 if time_major else len(call.batch)
         feedback = check_feedback(
-            first, axis, steps, feed, feed_key, targets, teacher_forcing_rate
+            call, axis, steps, feed, feed_key, targets, teacher_forcing_rate
         )
-        carry, _ = self._carries(first, None, initial_carry, init_key, None, None)
-        carry, carries, results = decode(
-            self,
-            feedback,
-            carry,
-            first,
-            batch,
-            deterministic,
-            keep_final=flags["return_carry"],
-            keep_all=flags["return_all_carries"],
-        )
-        carries, (outputs, inputs) = jax.tree.map(
-            lambda leaf: jnp.moveaxis(leaf, 0, axis), (carries, results)
-        )
+        carry, _ = self._carries(call, initial_carry, init_key, None)
+        result = decode(self, feedback, carry, call)
+        carries, (outputs, inputs) = move_axis(result[1:3], 0, axis)
         outputs = (outputs, inputs) if return_inputs else outputs
-        if flags["return_all_carries"]:
-            return carries, outputs
-        return (carry, outputs) if flags["return_carry"] else outputs
+        return self._results(call, result._replace(carries=carries, outputs=outputs))
 
     @property
     def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:
@@ -507,25 +439,41 @@ class RNN(RecurrentLayer):
         }
         return streams | dict(self.split_rngs)
 
-    @nn.nowrap
-    def _loop(
-        self, step: Callable, body: Any, reset_carry: Any, carry: tuple, xs: Any
-    ) -> tuple:
-        """Runs the loop over time; `rnncells.diagnostics` puts its own in place."""
-        return table.run(StepRequest(self, carry, xs, step, body, reset_carry))
-
     def setup(self) -> None:
         """Creates the parameters of the initial carry."""
         if self.learn_initial_carry:
             self.initial_carry = LearnedCarry()
 
     @nn.nowrap
-    def _check_certificate(self, is_wanted: bool) -> None:
-        if is_wanted and not is_newton(self.implementation):
-            raise ValueError(
-                "`return_certificate` of RNN needs implementation='newton' or "
-                f"Newton(...), got {self.implementation!r}."
-            )
+    def _run_loop(
+        self,
+        run: Callable[[StepRequest], tuple],
+        call: Call,
+        initial_carry: Carry | None,
+        init_key: PRNGKey | None,
+        reset_carry: Carry | None,
+    ) -> Results:
+        """Runs a loop over the steps of a call, such as `table.run`."""
+        carry, reset_carry = self._carries(call, initial_carry, init_key, reset_carry)
+        arranged = prepare(call, carry)
+        step = self._step(call.deterministic)
+        request = StepRequest(self, *arranged[1:3], step, arranged.body, reset_carry)
+        return arranged.results(*run(request))
+
+    @nn.nowrap
+    def _results(self, call: Call, results: Results) -> Any:
+        """Returns what a call returns, by its flags."""
+        carry, carries, outputs, certificate = results
+        returned = outputs
+        if call.return_all_carries:
+            returned = carries, outputs
+        elif call.return_carry:
+            returned = carry, outputs
+        if not call.return_certificate:
+            return returned
+        if certificate is None:  # there was nothing to solve for
+            certificate = exact_certificate(call.batch)
+        return returned, certificate
 
     @nn.nowrap
     def _feature_dims(self) -> int:
@@ -537,16 +485,6 @@ class RNN(RecurrentLayer):
         return self.gradient.of_step(
             partial(any_cell.apply_step, deterministic=deterministic)
         )
-
-    @nn.nowrap
-    def _arrays(self, inputs: ArrayTree) -> ArrayTree:
-        """Returns inputs as arrays; weakly typed ones get the dtype of the params."""
-        checks.check_inputs(inputs)
-        inputs = jax.tree.map(jnp.asarray, inputs)
-        if self.is_initializing():
-            return inputs
-        params = self.cell.variables.get("params", {})
-        return jax.tree.map(lambda leaf: strongly_typed(leaf, params), inputs)
 
     @nn.nowrap
     def _check_step(self, mask: Any) -> None:
@@ -564,21 +502,21 @@ class RNN(RecurrentLayer):
     @nn.nowrap
     def _carries(
         self,
-        inputs: ArrayTree,
-        axis: int | None,
+        call: Call,
         initial_carry: Carry | None,
         init_key: PRNGKey | None,
-        resets: Array | None,
         reset_carry: Carry | None,
     ) -> tuple[Carry, Carry | None]:
         """Returns the carry before the first step, and the one after a reset.
 
         Both have the sharding of the batch axes of the inputs.
         """
-        sample = structs(inputs, drop_axis=axis)
+        sample, has_resets = structs(call.inputs, call.axis), call.resets is not None
         cell_carry = None
-        needs_reset_carry = resets is not None and reset_carry is None
+        needs_reset_carry = has_resets and reset_carry is None
         creates_params = self.learn_initial_carry and self.is_initializing()
+        if initial_carry is not None:
+            check_not_states(type(self.cell).__name__, initial_carry)
         if initial_carry is None or needs_reset_carry or creates_params:
             cell_carry = self._initial_carry(init_key, sample)
         carry = cell_carry if initial_carry is None else initial_carry
@@ -589,11 +527,11 @@ class RNN(RecurrentLayer):
         if reset_carry is None:
             reset_carry = cell_carry
         else:
-            checks.check_reset_carry(reset_carry, carry, resets is not None)
-        reset_carry = None if resets is None else cast_like(reset_carry, carry)
-        batch, _ = any_cell.split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
-        first = jax.tree.leaves(inputs)[0]
-        return sharded_as_batch((carry, reset_carry), first, len(batch), axis)
+            checks.check_reset_carry(reset_carry, carry, has_resets)
+        reset_carry = cast_like(reset_carry, carry) if has_resets else None
+        first = jax.tree.leaves(call.inputs)[0]
+        carries = carry, reset_carry
+        return sharded_as_batch(carries, first, len(call.batch), call.axis)
 
     @nn.nowrap
     def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:

@@ -103,12 +103,3 @@ def _lstm_states(layer: str, states: Any) -> Any:
             "LSTMStates(h=..., c=...)."
         )
     return LSTMStates(**states)
-
-
-def check_one_array(layer: str, arguments: str, inputs: Any) -> None:
-    """Raises TypeError if the inputs of a layer are a pytree, such as its states."""
-    if isinstance(inputs, tuple | Mapping):
-        raise TypeError(
-            f"`inputs` of {layer} must be one array, got {type(inputs).__name__}. The "
-            f"first arguments are {arguments}."
-        )

@@ -18,10 +18,7 @@ from rnncells.loops.request import Loop, Obstacle, StepRequest
 from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
 from rnncells.recurrence.chunks import scan_chunks
 from rnncells.recurrence.pytrees import inexact
-from rnncells.recurrence.schedule import StepInputs
-
-# The cell's carry, and its carry after the last valid step (see `schedule.scan`).
-LoopCarry = tuple[ArrayTree, ArrayTree]
+from rnncells.recurrence.schedule import LoopCarry, StepInputs
 
 
 class ParallelLoop(Loop):
@@ -119,7 +116,10 @@ def _element_steps(
     if xs.final is not None:
         history = masks.up_to_valid(xs.final, c, final)
         final = last_step(history)
-    return (state, final), (history if request.body.keep_all else None, outputs)
+    return LoopCarry(state, final), (
+        history if request.body.keep_all else None,
+        outputs,
+    )
 
 
 def _coefficients(cell: LinearRNNCellBase, carry: Carry, x: ArrayTree) -> tuple:
@@ -167,7 +167,7 @@ def _matrix_steps(
             history = masks.up_to_valid(xs.final, history, final)
         last_valid = to_carry(chunk.state_after(jnp.maximum(valid_step[-1], 0)))
         final = masks.select(valid_step[-1] >= 0, last_valid, final)
-    return (to_carry(last), final), (history, outputs)
+    return LoopCarry(to_carry(last), final), (history, outputs)
 
 
 def _update(cell: MatrixRNNCellBase, carry: Carry, x: Any) -> tuple:
@@ -200,7 +200,7 @@ class CausalConvLoop(ParallelLoop):
                 history = masks.up_to_valid(xs.final, after, final)
                 final = last_step(history)
             carries = history if request.body.keep_all else None
-            return (last_step(after), final), (carries, outputs)
+            return LoopCarry(last_step(after), final), (carries, outputs)
 
         if request.option("memory") != "full":
             # The residuals are the inputs alone, without the windows.
