@@ -212,15 +212,16 @@ def _windows(window: Array, reset_window: Any, xs: StepInputs) -> Array:
     """Returns the carry before each step, `(time, *batch, size, features)`.
 
     The carries before the first step and after a reset are `(*batch, size, features)`.
+    A sequence is one of these, followed by its inputs: after `count` inputs, slot j of
+    the window is entry j + `count` of the sequence.
     """
     x, size = xs.inputs.astype(window.dtype), window.shape[-2]
     steps = x.shape[0]
     if xs.update is None and xs.reset is None:
-        padded = jnp.concatenate([jnp.moveaxis(window, -2, 0), x])
-        return jnp.stack([padded[j : j + steps] for j in range(size)], -2)
+        entries = jnp.concatenate([jnp.moveaxis(window, -2, 0), x])
+        return jnp.stack([entries[j : j + steps] for j in range(size)], -2)
     time = jax.lax.broadcasted_iota(jnp.int32, x.shape[:-1], 0)
-    # Of each step: the number of inputs since the start of its sequence, and the last
-    # step before it that is an input.
+    # The last step before each step that is an input.
     count, last_input = time, time - 1
     if xs.update is not None:
         counted = xs.update.astype(jnp.int32)
@@ -235,11 +236,12 @@ def _windows(window: Array, reset_window: Any, xs: StepInputs) -> Array:
         start = masks.select(
             has_reset, jnp.broadcast_to(reset_window, start.shape), start
         )
-    lags, step = [], time
-    for lag in range(1, size + 1):
+    slots, step = [], time
+    for j in reversed(range(size)):
+        entry = j + count
         step = masks.gather_time(last_input, jnp.maximum(step, 0), 0)
         from_inputs = masks.gather_time(x, jnp.maximum(step, 0), 0)
-        index = jnp.clip(size - lag + count, 0, size - 1)
-        from_start = jnp.take_along_axis(start, index[..., None, None], -2)[..., 0, :]
-        lags.append(masks.select(lag <= count, from_inputs, from_start))
-    return jnp.stack(lags[::-1], -2)
+        index = jnp.minimum(entry, size - 1)[..., None, None]
+        from_start = jnp.take_along_axis(start, index, -2)[..., 0, :]
+        slots.append(masks.select(entry >= size, from_inputs, from_start))
+    return jnp.stack(slots[::-1], -2)
