@@ -28,8 +28,6 @@ class ComposedLayer(RecurrentLayer):
     and `_apply_layers`.
     """
 
-    _makes_layers = True
-
     @nn.nowrap
     def _recurrent(self) -> list[nn.Module]:
         """Returns the recurrent layers, bound, in their order."""
@@ -155,6 +153,8 @@ class ComposedLayer(RecurrentLayer):
         self, key: PRNGKey | None, sample: StructTree
     ) -> tuple[Carry, ...]:
         """Returns the initial carry of each recurrent layer for one step of input."""
+        if self.scope is None:  # `setup` makes the layers
+            return self.bind({})._initial_carry(key, sample)
         samples = self._samples(sample)
         keys = [key] * len(samples)
         if key is not None:

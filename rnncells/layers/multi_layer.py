@@ -100,8 +100,6 @@ class MultiLayerRNN(RecurrentLayer):
     projection: Projection = "auto"
     gradient: Gradient = Bptt()
 
-    _makes_layers = True
-
     def __post_init__(self) -> None:
         name = type(self).__name__
         super().__post_init__()
@@ -363,6 +361,8 @@ class MultiLayerRNN(RecurrentLayer):
 
     @nn.nowrap
     def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> States:
+        if self.scope is None:  # `setup` makes the layers
+            return self.bind({})._initial_carry(key, sample)
         return self._states(self._carries(None, sample, key))
 
     @nn.nowrap

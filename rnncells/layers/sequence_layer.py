@@ -81,7 +81,6 @@ class RecurrentLayer(ChecksArguments, nn.Module):
     """
 
     _final_carry = {"return_carry": True}
-    _makes_layers = False  # whether `setup` makes the layers
 
     @nn.nowrap
     @wraps(SequenceLayer.run, assigned=("__doc__", "__annotations__"))
@@ -135,26 +134,20 @@ class RecurrentLayer(ChecksArguments, nn.Module):
             its initial carry is called without parameters.
           TypeError: not exactly one of `sample_input` and `batch_shape` is given.
         """
-        name = type(self).__name__
-        if self.scope is None:
-            for field in ("learn_initial_carry", "learn_states"):
-                if getattr(self, field, False):
-                    raise ValueError(
-                        f"`initialize_carry` of {name} with `{field}` needs "
-                        "parameters. Call layer.apply(params, None, x_t, "
-                        "method='initialize_carry')."
-                    )
-            if self._makes_layers:
-                unbound: Any = self.clone(parent=None)
-                options = {"batch_shape": batch_shape, "method": "initialize_carry"}
-                return unbound.apply({}, key, sample_input, **options)
         check_key(key)
+        name = type(self).__name__
+        for field in ("learn_initial_carry", "learn_states"):
+            if self.scope is None and getattr(self, field, False):
+                raise ValueError(
+                    f"`initialize_carry` of {name} with `{field}` needs parameters. "
+                    "Call layer.apply(params, None, x_t, method='initialize_carry')."
+                )
 
         def carry_of(sample: StructTree) -> Any:
-            # Unbound, so that no traced parameter is kept.
-            unbound: Any = self.clone(parent=None)
-            init = partial(unbound.init_with_output, method="initialize_carry")
-            return init(jax.random.key(0), key, sample)[0]
+            # In a copy of the layer, so that no traced parameter is kept.
+            method = partial(type(self)._initial_carry, key=key, sample=sample)
+            init = nn.init_with_output(method, self.clone(parent=None))
+            return init(jax.random.key(0))[0]
 
         widths = self._input_widths()
         sample = resolve_input_spec(name, carry_of, sample_input, batch_shape, widths)
