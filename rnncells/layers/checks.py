@@ -37,17 +37,18 @@ _DIRECTIONS = ("forward", "backward")
 
 def check_cell_instance(owner: str, cell: Any) -> None:
     """Raises TypeError unless `cell` is an instance of a flax.linen module."""
+    if isinstance(cell, nn.Module):
+        return
     check_instance(owner, "cell", cell)
     check_not_nnx(owner, "cell", cell)
-    if not isinstance(cell, nn.Module):
-        description = repr(cell)
-        if isinstance(cell, Sequence) and not isinstance(cell, str):
-            description = f"a {type(cell).__name__}. Make one cell of several: "
-            description += "StackedCell([LSTMCell(features), LSTMCell(features)])"
-        raise TypeError(
-            f"`cell` of {owner} must be a flax.linen module such as "
-            f"LSTMCell(features), got {description}."
-        )
+    description = repr(cell)
+    if isinstance(cell, Sequence) and not isinstance(cell, str):
+        description = f"a {type(cell).__name__}. Make one cell of several: "
+        description += "StackedCell([LSTMCell(features), LSTMCell(features)])"
+    raise TypeError(
+        f"`cell` of {owner} must be a flax.linen module such as LSTMCell(features), "
+        f"got {description}."
+    )
 
 
 def check_call(
@@ -84,11 +85,11 @@ def resolve_call(
     names += ("return_certificate", "time_major")
     flags = {**dict.fromkeys(names), **flags, "time_major": time_major}
     resolved: dict[str, Any] = check_call(rnn, deterministic, **flags)
-    check_certificate(rnn, resolved["return_certificate"])
+    if resolved["return_certificate"]:
+        check_certificate(rnn)
     if padded_outputs is not None:
         check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
-    dims = rnn._feature_dims()
-    inputs = as_arrays(rnn, inputs)
+    inputs, dims = as_arrays(rnn, inputs), rnn._feature_dims()
     sizes = check_layout(inputs, dims)
     warn_layout(jax.tree.leaves(inputs)[0], dims)
     axis = 0 if resolved.pop("time_major") else len(sizes) - 1
@@ -98,7 +99,6 @@ def resolve_call(
         seq_lengths=check_lengths(seq_lengths, batch, sizes[axis]),
         mask=check_steps("mask", mask, sizes),
         resets=check_steps("resets", resets, sizes),
-        cuts=rnn.gradient.cuts(sizes, axis),
         padded_outputs=padded_outputs or rnn.padded_outputs,
         deterministic=deterministic,
         **resolved,
@@ -117,9 +117,9 @@ def resolve_step(
     return Call(inputs, sizes, 0, sizes[1:], **options)
 
 
-def check_certificate(rnn: Any, is_wanted: bool) -> None:
-    """Raises ValueError if a certificate is wanted of a loop that has none."""
-    if is_wanted and not is_newton(rnn.implementation):
+def check_certificate(rnn: Any) -> None:
+    """Raises ValueError unless the loop of a layer has a certificate."""
+    if not is_newton(rnn.implementation):
         raise ValueError(
             "`return_certificate` of RNN needs implementation='newton' or "
             f"Newton(...), got {rnn.implementation!r}."
@@ -289,12 +289,11 @@ def check_lengths(seq_lengths: Any, batch: tuple[int, ...], steps: int) -> Array
     """
     if seq_lengths is None:
         return None
-    # `jit` turns the items of a list into tracers.
-    is_known = not any(
-        isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(seq_lengths)
-    )
-    # NumPy keeps 64-bit integers, so a large length cannot wrap around into the range.
-    lengths = np.asarray(seq_lengths) if is_known else jnp.asarray(seq_lengths)
+    try:
+        # NumPy keeps 64-bit integers, so a large length cannot wrap around.
+        lengths, is_known = np.asarray(seq_lengths), True
+    except jax.errors.TracerArrayConversionError:  # also of the items of a list
+        lengths, is_known = jnp.asarray(seq_lengths), False
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise TypeError(f"`seq_lengths` must be integers, got {lengths.dtype}.")
     if lengths.shape != batch:

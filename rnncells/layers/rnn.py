@@ -23,7 +23,7 @@ from rnncells.layers.decoding import check_decodes, check_feedback, decode
 from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.loops import table
 from rnncells.loops.plain import run_once
-from rnncells.loops.request import StepRequest, is_newton
+from rnncells.loops.request import StepRequest
 from rnncells.loops.rows import exact_certificate
 from rnncells.recurrence.memory import (
     Memory,
@@ -177,11 +177,11 @@ class RNN(RecurrentLayer):
     def __post_init__(self) -> None:
         checks.check_cell_instance("RNN", self.cell)
         super().__post_init__()
-        names = get_args(_Name)
-        if not (is_newton(self.implementation) or self.implementation in names):
+        names, implementation = get_args(_Name), self.implementation
+        if not (isinstance(implementation, Newton) or implementation in names):
             raise ValueError(
                 f"`implementation` of RNN must be one of {list(names)} or a "
-                f"Newton(...), got {self.implementation!r}."
+                f"Newton(...), got {implementation!r}."
             )
         for name in ("variable_axes", "split_rngs"):
             # A layer is hashed by its fields, as a static argument of jit.
@@ -190,7 +190,8 @@ class RNN(RecurrentLayer):
         check_memory(self.memory)
         check_projection(self.projection)
         table.check_options(self)
-        checks.check_certificate(self, self.return_certificate)
+        if self.return_certificate:
+            checks.check_certificate(self)
 
     def __call__(
         self,
@@ -455,8 +456,11 @@ class RNN(RecurrentLayer):
     ) -> Results:
         """Runs a loop over the steps of a call, such as `table.run`."""
         carry, reset_carry = self._carries(call, initial_carry, init_key, reset_carry)
-        arranged = prepare(call, carry)
+        # The gradient is never cut before the first step.
+        is_one_step = call.sizes[call.axis] == 1
+        cuts = None if is_one_step else self.gradient.cuts(call.sizes, call.axis)
         step = self._step(call.deterministic)
+        arranged = prepare(call, carry, cuts)
         request = StepRequest(self, *arranged[1:3], step, arranged.body, reset_carry)
         return arranged.results(*run(request))
 

@@ -5,6 +5,7 @@ to the front. `Schedule.results` reverses all of this. The caller chooses the lo
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -28,9 +29,8 @@ class Call(NamedTuple):
     axis: int = 0  # position of time
     batch: tuple[int, ...] = ()
     seq_lengths: Array | None = None  # of `batch`
-    mask: Array | None = None  # of `sizes`, as the next two
+    mask: Array | None = None  # of `sizes`, as `resets`
     resets: Array | None = None
-    cuts: Array | None = None  # of the gradient, in the order of processing
     reverse: bool = False
     keep_order: bool = False
     padded_outputs: PaddedOutputs = "run"
@@ -90,7 +90,8 @@ class Schedule(NamedTuple):
         """
         call, (history, outputs, *certificate) = self.call, ys
         history, outputs = move_axis((history, outputs), 0, call.axis)
-        outputs = _pad(outputs, self.valid, call)
+        if self.valid is not None and call.padded_outputs != "run":
+            outputs = _pad(outputs, self.valid, call)
         if call.reverse and call.keep_order:
             history, outputs = flip((history, outputs), call.seq_lengths, call.axis)
         state, final = last
@@ -98,9 +99,11 @@ class Schedule(NamedTuple):
         return Results(carry, history, outputs, *certificate)
 
 
-def prepare(call: Call, carry: ArrayTree) -> Schedule:
+def prepare(call: Call, carry: ArrayTree, cuts: Array | None = None) -> Schedule:
     """Returns what a loop runs, from a call and the carry before its first step.
 
+    `cuts`, in the order of processing, are true at the steps before which the gradient
+    is cut.
     With `padded_outputs='run'`, the cell sees the inputs of padded and masked steps,
     with NaN and infinity replaced by 0, and past a row's end the state runs on.
     Otherwise it sees zeros, and outputs are overwritten.
@@ -119,9 +122,8 @@ def prepare(call: Call, carry: ArrayTree) -> Schedule:
     if valid is not None:
         inputs = clear_padding(inputs, valid, everything=not runs_on)
     update = mask if runs_on else valid
-    final, cuts = None, call.cuts
     stops_gradient = None if cuts is None else effective_cuts(cuts, update, axis)
-    keeps_carries = call.return_carry or call.return_all_carries
+    final, keeps_carries = None, call.return_carry or call.return_all_carries
     if valid is not None and valid is not update and keeps_carries:
         # A masked step can have a reset.
         final = valid if resets is None else valid | resets
@@ -167,7 +169,7 @@ def move_axis(tree: Any, source: int, target: int) -> Any:
     """Moves an axis of every leaf."""
     if source == target:
         return tree
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, source, target), tree)
+    return jax.tree.map(partial(jnp.moveaxis, source=source, destination=target), tree)
 
 
 def before_end(seq_lengths: Array, sizes: tuple[int, ...], axis: int) -> Array:
@@ -236,10 +238,8 @@ def effective_cuts(cuts: Array, update: Array | None, axis: int) -> Array:
     return update & (seen > jnp.where(first, 0, served_before))
 
 
-def _pad(outputs: ArrayTree, valid: Array | None, call: Call) -> ArrayTree:
+def _pad(outputs: ArrayTree, valid: Array, call: Call) -> ArrayTree:
     """Replaces outputs of padded steps by zeros or by the last valid output."""
-    if valid is None or call.padded_outputs == "run":
-        return outputs
     if call.padded_outputs == "hold":
         last = masks.last_valid(valid, call.axis)
         outputs = masks.gather_time(outputs, jnp.maximum(last, 0), call.axis)
