@@ -27,7 +27,7 @@ from rnncells.loops.request import Obstacle, StepRequest
 from rnncells.recurrence.jaxprs import bind, is_variable, live_equations, trace
 from rnncells.recurrence.masks import expand_right
 from rnncells.recurrence.pytrees import combine, inexact, partition, structs, upcast
-from rnncells.recurrence.schedule import Call, LoopCarry, before_end, flip
+from rnncells.recurrence.schedule import Call, LoopCarry, before_end, flip, move_axis
 
 PREFIX = "rnncells.diagnostics:"
 # Methods of these classes and of their bases are no methods of a cell.
@@ -245,13 +245,11 @@ class Order(NamedTuple):
 
     def from_steps(self, tree: ArrayTree) -> ArrayTree:
         """Returns `(time, *batch, ...)` of the loop as `(*batch, time, ...)`."""
-        axis = len(self.batch)
-        return self._flip(jax.tree.map(lambda x: jnp.moveaxis(x, 0, axis), tree))
+        return self._flip(move_axis(tree, 0, len(self.batch)))
 
     def to_steps(self, tree: ArrayTree) -> ArrayTree:
         """Returns `(*batch, time, ...)` as `(time, *batch, ...)` of the loop."""
-        axis = len(self.batch)
-        return jax.tree.map(lambda x: jnp.moveaxis(x, axis, 0), self._flip(tree))
+        return move_axis(self._flip(tree), len(self.batch), 0)
 
     def _flip(self, tree: ArrayTree) -> ArrayTree:
         if not self.reverse:

@@ -33,6 +33,8 @@ from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import Call, PaddedOutputs
 
 _DIRECTIONS = ("forward", "backward")
+_FLAGS = ("return_carry", "return_all_carries", "return_certificate")
+_FLAGS += ("time_major", "reverse", "keep_order")
 
 
 def check_cell_instance(owner: str, cell: Any) -> None:
@@ -77,13 +79,10 @@ def resolve_call(
     resets: Any = None,
     padded_outputs: PaddedOutputs | None = None,
     deterministic: bool | None = None,
-    time_major: bool | None = None,
-    **flags: Any,
+    **flags: bool | None,
 ) -> Call:
     """Returns the arguments of a call of an RNN; None takes the layer's field."""
-    names = ("reverse", "keep_order", "return_carry", "return_all_carries")
-    names += ("return_certificate", "time_major")
-    flags = {**dict.fromkeys(names), **flags, "time_major": time_major}
+    flags = {**dict.fromkeys(_FLAGS), **flags}
     resolved: dict[str, Any] = check_call(rnn, deterministic, **flags)
     if resolved["return_certificate"]:
         check_certificate(rnn)

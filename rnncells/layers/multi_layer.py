@@ -417,14 +417,11 @@ class MultiLayerRNN(RecurrentLayer):
     def _last(self, carries: Carry, initial: Carry, axis: int) -> Carry:
         """Returns the final carry from the carries in the order of the inputs."""
 
-        def last(index: int) -> Callable:
-            def pick(leaf: Array, start: Array) -> Array:
-                is_empty = leaf.shape[axis] == 0
-                return start if is_empty else jnp.take(leaf, index, axis)
+        def pick(index: int, leaf: Array, start: Array) -> Array:
+            return start if leaf.shape[axis] == 0 else jnp.take(leaf, index, axis)
 
-            return pick
-
+        first, last = partial(pick, 0), partial(pick, -1)
         if not self.bidirectional:
-            return jax.tree.map(last(-1), carries, initial)
+            return jax.tree.map(last, carries, initial)
         forward, backward = zip(carries, initial, strict=True)
-        return jax.tree.map(last(-1), *forward), jax.tree.map(last(0), *backward)
+        return jax.tree.map(last, *forward), jax.tree.map(first, *backward)

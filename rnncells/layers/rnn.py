@@ -25,6 +25,7 @@ from rnncells.loops import table
 from rnncells.loops.plain import run_once
 from rnncells.loops.request import StepRequest
 from rnncells.loops.rows import exact_certificate
+from rnncells.recurrence import schedule
 from rnncells.recurrence.memory import (
     Memory,
     Projection,
@@ -34,13 +35,7 @@ from rnncells.recurrence.memory import (
 from rnncells.recurrence.mesh import sharded_as_batch
 from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import StructTree, structs
-from rnncells.recurrence.schedule import (
-    Call,
-    PaddedOutputs,
-    Results,
-    move_axis,
-    prepare,
-)
+from rnncells.recurrence.schedule import Call, PaddedOutputs, Results
 
 _Name = Literal["auto", "scan", "associative", "newton"]
 Implementation = _Name | Newton
@@ -426,7 +421,7 @@ class RNN(RecurrentLayer):
         )
         carry, _ = self._carries(call, initial_carry, init_key, None)
         result = decode(self, feedback, carry, call)
-        carries, (outputs, inputs) = move_axis(result[1:3], 0, axis)
+        carries, (outputs, inputs) = schedule.move_axis(result[1:3], 0, axis)
         outputs = (outputs, inputs) if return_inputs else outputs
         return self._results(call, result._replace(carries=carries, outputs=outputs))
 
@@ -434,11 +429,8 @@ class RNN(RecurrentLayer):
     def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:
         """The random streams that the cell declares, and those in `split_rngs`."""
         # Parameters have no time axis, also where `split_rngs` lacks their stream.
-        streams: dict[Any, bool] = {
-            "params": False,
-            **any_cell.declared_streams(self.cell),
-        }
-        return streams | dict(self.split_rngs)
+        streams: dict[Any, bool] = {"params": False}
+        return streams | any_cell.declared_streams(self.cell) | dict(self.split_rngs)
 
     def setup(self) -> None:
         """Creates the parameters of the initial carry."""
@@ -460,7 +452,7 @@ class RNN(RecurrentLayer):
         is_one_step = call.sizes[call.axis] == 1
         cuts = None if is_one_step else self.gradient.cuts(call.sizes, call.axis)
         step = self._step(call.deterministic)
-        arranged = prepare(call, carry, cuts)
+        arranged = schedule.prepare(call, carry, cuts)
         request = StepRequest(self, *arranged[1:3], step, arranged.body, reset_carry)
         return arranged.results(*run(request))
 

@@ -218,10 +218,8 @@ def flip(tree: ArrayTree, seq_lengths: Array | None, axis: int) -> ArrayTree:
 
 def boundaries_reversed(resets: Array, axis: int) -> Array:
     """Returns where a pass from right to left enters a sequence: at its last step."""
-    last = jax.lax.broadcasted_iota(jnp.int32, resets.shape, axis) == (
-        resets.shape[axis] - 1
-    )
-    return jnp.roll(resets, -1, axis) & ~last
+    step = jax.lax.broadcasted_iota(jnp.int32, resets.shape, axis)
+    return jnp.roll(resets, -1, axis) & (step < resets.shape[axis] - 1)
 
 
 def effective_cuts(cuts: Array, update: Array | None, axis: int) -> Array:
