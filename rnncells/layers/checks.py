@@ -29,7 +29,7 @@ from rnncells.cells.carry import Carry, describe, dtype_of, is_alike, strongly_t
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.states import LSTMStates
 from rnncells.loops.request import is_newton
-from rnncells.recurrence.pytrees import StructTree
+from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import Call, PaddedOutputs
 
 _DIRECTIONS = ("forward", "backward")
@@ -94,7 +94,7 @@ def resolve_call(
     axis = 0 if resolved.pop("time_major") else len(sizes) - 1
     batch = sizes[:axis] + sizes[axis + 1 :]
     return Call(
-        *(inputs, sizes, axis, batch),
+        *(inputs, sizes, axis, batch, structs(inputs, drop_axis=axis)),
         seq_lengths=check_lengths(seq_lengths, batch, sizes[axis]),
         mask=check_steps("mask", mask, sizes),
         resets=check_steps("resets", resets, sizes),
@@ -113,7 +113,7 @@ def resolve_step(
     for name, rows in (("mask", mask), ("resets", resets)):
         rows = check_steps(name, rows, sizes[1:], "batch axes")
         options[name] = None if rows is None else rows[None]
-    return Call(inputs, sizes, 0, sizes[1:], **options)
+    return Call(inputs, sizes, 0, sizes[1:], structs(inputs, 0), **options)
 
 
 def check_certificate(rnn: Any) -> None:

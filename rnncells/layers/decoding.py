@@ -204,15 +204,14 @@ def check_feedback(
             )
         return Feedback(steps, feed, feed_key, None, 0)
     targets = jax.tree.map(jnp.asarray, targets)
-    first = structs(call.inputs, drop_axis=0)
     return Feedback(
-        _check_targets(first, axis, steps, targets),
+        _check_targets(call.sample, axis, steps, targets),
         feed,
         feed_key,
         jax.tree.map(
             lambda leaf, like: leaf.astype(like.dtype),
             move_axis(targets, axis, 0),
-            first,
+            call.sample,
         ),
         _check_rate(1 if rate is None else rate),
     )

@@ -34,7 +34,7 @@ from rnncells.recurrence.memory import (
 )
 from rnncells.recurrence.mesh import sharded_as_batch
 from rnncells.recurrence.newton import Newton
-from rnncells.recurrence.pytrees import StructTree, structs
+from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import Call, PaddedOutputs, Results
 
 _Name = Literal["auto", "scan", "associative", "newton"]
@@ -448,10 +448,10 @@ class RNN(RecurrentLayer):
     ) -> Results:
         """Runs a loop over the steps of a call, such as `table.run`."""
         carry, reset_carry = self._carries(call, initial_carry, init_key, reset_carry)
+        step = self._step(call.deterministic)
         # The gradient is never cut before the first step.
         is_one_step = call.sizes[call.axis] == 1
         cuts = None if is_one_step else self.gradient.cuts(call.sizes, call.axis)
-        step = self._step(call.deterministic)
         arranged = schedule.prepare(call, carry, cuts)
         request = StepRequest(self, *arranged[1:3], step, arranged.body, reset_carry)
         return arranged.results(*run(request))
@@ -507,19 +507,16 @@ class RNN(RecurrentLayer):
 
         Both have the sharding of the batch axes of the inputs.
         """
-        sample, has_resets = structs(call.inputs, call.axis), call.resets is not None
-        cell_carry = None
+        cell_carry, has_resets = None, call.resets is not None
         needs_reset_carry = has_resets and reset_carry is None
         creates_params = self.learn_initial_carry and self.is_initializing()
-        if initial_carry is not None:
-            check_not_states(type(self.cell).__name__, initial_carry)
         if initial_carry is None or needs_reset_carry or creates_params:
-            cell_carry = self._initial_carry(init_key, sample)
+            cell_carry = self._initial_carry(init_key, call.sample)
         carry = cell_carry if initial_carry is None else initial_carry
         carry = jax.tree.map(strongly_typed, carry)
         if initial_carry is not None:
             check_not_states(type(self.cell).__name__, carry)
-            checks.warn_narrow_carry(self.cell, carry, sample)
+            checks.warn_narrow_carry(self.cell, carry, call.sample)
         if reset_carry is None:
             reset_carry = cell_carry
         else:

@@ -14,6 +14,7 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells.recurrence import masks
+from rnncells.recurrence.pytrees import StructTree
 
 PaddedOutputs = Literal["run", "hold", "zero"]
 
@@ -28,6 +29,7 @@ class Call(NamedTuple):
     sizes: tuple[int, ...] = ()  # of the batch and time axes
     axis: int = 0  # position of time
     batch: tuple[int, ...] = ()
+    sample: StructTree = None  # one step of input, as shapes and dtypes
     seq_lengths: Array | None = None  # of `batch`
     mask: Array | None = None  # of `sizes`, as `resets`
     resets: Array | None = None
