@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import unwrap
+from inspect import signature, unwrap
 from typing import Any
 
 import flax.linen as nn
@@ -196,10 +196,14 @@ def _apply(
         is_call = unwrap(context.orig_method.func) is unwrap(RNN.__call__)
         if not is_call or running:
             return call(*args, **kwargs)
+        try:
+            bound = signature(RNN.__call__).bind(rnn, *args, **kwargs)
+        except TypeError:
+            return call(*args, **kwargs)  # raises an error that explains the arguments
         _check_lifted(rnn, taps is not None)
         running.append(rnn)
         try:
-            return _run(rnn, args, kwargs, jacobians)
+            return _run(rnn, jacobians, bound.arguments)
         finally:
             running.pop()
 
@@ -232,15 +236,15 @@ def _check_lifted(rnn: RNN, is_tapped: bool) -> None:
         )
 
 
-def _run(rnn: RNN, args: tuple, kwargs: dict[str, Any], jacobians: bool) -> Any:
+def _run(rnn: RNN, jacobians: bool, arguments: dict[str, Any]) -> Any:
     """Calls an RNN with a loop that records, and writes the record."""
     taps = None
     if rnn.has_variable(_TAPS, _VARIABLE):
         number = len(rnn.get_variable(_RECORDS, _VARIABLE, ()))
         taps = rnn.get_variable(_TAPS, _VARIABLE)[number]
     names = "initial_carry", "init_key", "reset_carry"
-    carries = [kwargs.pop(name, None) for name in names]
-    call = resolve_call(rnn, *args, **kwargs)
+    carries = [arguments.pop(name, None) for name in names]
+    call = resolve_call(arguments.pop("self"), **arguments)
     order = recording_loop.order_of(call)
     loop = recording_loop.RecordingLoop(order, taps, jacobians)
     results = rnn._results(call, rnn._run_loop(loop.run, call, *carries))

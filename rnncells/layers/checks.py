@@ -83,7 +83,7 @@ def resolve_call(
 ) -> Call:
     """Returns the arguments of a call of an RNN; None takes the layer's field."""
     flags = {**dict.fromkeys(_FLAGS), **flags}
-    resolved: dict[str, Any] = check_call(rnn, deterministic, **flags)
+    resolved: Any = check_call(rnn, deterministic, **flags)
     if resolved["return_certificate"]:
         check_certificate(rnn)
     if padded_outputs is not None:
@@ -94,26 +94,31 @@ def resolve_call(
     axis = 0 if resolved.pop("time_major") else len(sizes) - 1
     batch = sizes[:axis] + sizes[axis + 1 :]
     return Call(
-        *(inputs, sizes, axis, batch, structs(inputs, drop_axis=axis)),
+        *(inputs, sizes, axis, batch),
         seq_lengths=check_lengths(seq_lengths, batch, sizes[axis]),
         mask=check_steps("mask", mask, sizes),
         resets=check_steps("resets", resets, sizes),
         padded_outputs=padded_outputs or rnn.padded_outputs,
         deterministic=deterministic,
+        sample=structs(inputs, drop_axis=axis),
         **resolved,
     )
 
 
 def resolve_step(
-    rnn: Any, inputs: Any, mask: Any = None, resets: Any = None, **options: Any
+    rnn: Any, inputs: Any, deterministic: bool | None, **per_row: Any
 ) -> Call:
-    """Returns the arguments of one step of an RNN, as a call on this step alone."""
+    """Returns the arguments of one step of an RNN, as a call on this step alone.
+
+    `per_row` can have `mask` and `resets`.
+    """
     inputs = jax.tree.map(lambda leaf: leaf[None], as_arrays(rnn, inputs))
     sizes = check_layout(inputs, rnn._feature_dims())
-    for name, rows in (("mask", mask), ("resets", resets)):
+    for name, rows in per_row.items():
         rows = check_steps(name, rows, sizes[1:], "batch axes")
-        options[name] = None if rows is None else rows[None]
-    return Call(inputs, sizes, 0, sizes[1:], structs(inputs, 0), **options)
+        per_row[name] = None if rows is None else rows[None]
+    call = Call(inputs, sizes, 0, sizes[1:], structs(inputs, drop_axis=0), **per_row)
+    return call._replace(padded_outputs=rnn.padded_outputs, deterministic=deterministic)
 
 
 def check_certificate(rnn: Any) -> None:

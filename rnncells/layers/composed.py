@@ -93,9 +93,8 @@ class ComposedLayer(RecurrentLayer):
         carries = {"initial_carry": initial_carry, "reset_carry": reset_carry}
         own = checks.arguments_by_layer(name, count, init_key, **carries)
         shared: dict[str, Any] = {"seq_lengths": seq_lengths, "mask": mask}
-        shared["resets"] = resets
+        shared |= {"resets": resets, "padded_outputs": padded_outputs}
         shared |= {"time_major": flags["time_major"], "deterministic": deterministic}
-        shared |= {"padded_outputs": padded_outputs}
         padding = infer_padding(inputs, flags["time_major"], seq_lengths, mask, resets)
 
         def run(number: int, layer: nn.Module, inputs: ArrayTree) -> tuple:

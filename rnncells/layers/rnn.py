@@ -298,15 +298,18 @@ class RNN(RecurrentLayer):
             `mask`, but `padded_outputs` is `'hold'`, which needs the last output.
         """
         checks.check_call(self, deterministic)
-        self._check_step(mask)
-        call = checks.resolve_step(
-            self,
-            inputs,
-            mask,
-            resets,
-            padded_outputs=self.padded_outputs,
-            deterministic=deterministic,
-        )
+        if self.reverse:
+            raise ValueError(
+                "`step` of RNN needs `reverse=False`, got True: a reversed layer "
+                "starts at the end of the sequence. Call it on the whole sequence."
+            )
+        if mask is not None and self.padded_outputs == "hold":
+            raise ValueError(
+                "`mask` of `step` needs padded_outputs='run' or 'zero', got 'hold': a "
+                "step does not know the output of the step before it."
+            )
+        rows = {"mask": mask, "resets": resets}
+        call = checks.resolve_step(self, inputs, deterministic, **rows)
         if carry is None:
             checks.warn_sequence_input(call.batch)
         result = self._run_loop(run_once, call, carry, init_key, reset_carry)
@@ -410,12 +413,11 @@ class RNN(RecurrentLayer):
             time_major=time_major,
         )
         check_decodes(self)
-        del flags["return_inputs"]
-        time_major = flags.pop("time_major")
-        call = checks.resolve_step(
-            self, first_input, deterministic=deterministic, **flags
+        call = checks.resolve_step(self, first_input, deterministic)._replace(
+            return_carry=flags["return_carry"],
+            return_all_carries=flags["return_all_carries"],
         )
-        axis = 0 if time_major else len(call.batch)
+        axis = 0 if flags["time_major"] else len(call.batch)
         feedback = check_feedback(
             call, axis, steps, feed, feed_key, targets, teacher_forcing_rate
         )
@@ -467,9 +469,8 @@ class RNN(RecurrentLayer):
             returned = carry, outputs
         if not call.return_certificate:
             return returned
-        if certificate is None:  # there was nothing to solve for
-            certificate = exact_certificate(call.batch)
-        return returned, certificate
+        # There is none if there was nothing to solve for.
+        return returned, certificate or exact_certificate(call.batch)
 
     @nn.nowrap
     def _feature_dims(self) -> int:
@@ -481,19 +482,6 @@ class RNN(RecurrentLayer):
         return self.gradient.of_step(
             partial(any_cell.apply_step, deterministic=deterministic)
         )
-
-    @nn.nowrap
-    def _check_step(self, mask: Any) -> None:
-        if self.reverse:
-            raise ValueError(
-                "`step` of RNN needs `reverse=False`, got True: a reversed layer "
-                "starts at the end of the sequence. Call it on the whole sequence."
-            )
-        if mask is not None and self.padded_outputs == "hold":
-            raise ValueError(
-                "`mask` of `step` needs padded_outputs='run' or 'zero', got 'hold': a "
-                "step does not know the output of the step before it."
-            )
 
     @nn.nowrap
     def _carries(
