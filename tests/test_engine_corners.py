@@ -23,6 +23,7 @@ from levels import by_level
 from user_cells import CountingCell, FlaxCell
 
 import rnncells
+from rnncells.recurrence.affine import Concatenation
 
 ROWS, STEPS, FEATURES = 8, 5, 4
 
@@ -127,6 +128,26 @@ def test_weights_may_be_integers(params, inputs, float64):
     rnn = rnncells.RNN(OwnCell(FEATURES))
     plain = rnn.clone(implementation="scan")
     assert_close(gradient(rnn), gradient(plain), **EXACT)
+
+
+def test_concatenation_equals_that_of_jax(rng, float64):
+    """Also of concatenated arrays, along either axis, and of two dtypes."""
+    shapes, dtypes = [(2, 3), (2, 3), (2, 4), (1, 10)], [float, "f4", float, float]
+    arrays = [np.asarray(rng.standard_normal(s), t) for s, t in zip(shapes, dtypes)]
+
+    def nested(concatenate, a, b, c, d):
+        inner = concatenate([concatenate([a, b], -1), c], -1)
+        return concatenate([inner, d], 0) ** 3
+
+    def results(concatenate):
+        f = partial(nested, concatenate)
+        value, vjp = jax.vjp(f, *arrays)
+        tangent = jax.jvp(f, arrays, arrays)[1]
+        return value, vjp(value), tangent, jax.vmap(vjp)(jnp.stack([value, 2 * value]))
+
+    assert_close(
+        results(Concatenation()), results(jnp.concatenate), rtol=1e-13, atol=1e-13
+    )
 
 
 @pytest.mark.exhaustive

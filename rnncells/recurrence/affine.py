@@ -6,6 +6,7 @@ The features of the result can be one axis, or several: gates and features, say.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -14,9 +15,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from rnncells.recurrence.fusion_barrier import barrier
+from rnncells.recurrence.linear_map import linear_map
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import ProductFunction
-from rnncells.recurrence.pytrees import expand_left, full_precision
+from rnncells.recurrence.pytrees import expand_left, full_precision, structs
 
 # As measured on CPU, the form with weights first is the faster for so many bytes of
 # weights, and rows so few that packing weights is much of the work.
@@ -115,13 +117,66 @@ def block_affine(
     return _add_bias(jnp.concatenate(parts, -1), bias)
 
 
-def side_by_side(weights: Sequence[KernelAndBias]) -> KernelAndBias:
+def side_by_side(
+    weights: Sequence[KernelAndBias], concatenate: Callable = jnp.concatenate
+) -> KernelAndBias:
     """Concatenates kernels, and biases (0 for None; None if all are)."""
     if len(weights) == 1:
         return weights[0]
     biases = _filled_biases(weights)
-    kernel = jnp.concatenate([kernel for kernel, _ in weights], -1)
-    return kernel, None if biases is None else jnp.concatenate(biases)
+    kernel = concatenate([kernel for kernel, _ in weights], axis=-1)
+    return kernel, None if biases is None else concatenate(biases)
+
+
+class Concatenation:
+    """Concatenates arrays; concatenated arrays count as their parts.
+
+    In the gradient, parts of one shape are slices by the same kernel, whatever their
+    offset: XLA on CPU compiles each slice at a constant offset to a kernel of its own.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[int, tuple[Array, int, list[Array]]] = {}
+
+    def __call__(self, arrays: Sequence[Array], axis: int = -1) -> Array:
+        axis = axis % arrays[0].ndim
+        parts = []
+        for array in arrays:
+            _, joined_axis, inner = self._parts.get(id(array), (array, -1, []))
+            parts += inner if joined_axis == axis else [array]
+        joined = _concatenate(parts, axis)
+        # The array is kept so that no other array gets its `id`.
+        self._parts[id(joined)] = joined, axis, parts
+        return joined
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _concatenate(arrays: list[Array], axis: int) -> Array:
+    return jnp.concatenate(arrays, axis)
+
+
+@_concatenate.defjvp
+def _concatenate_jvp(
+    axis: int, primals: tuple[list[Array]], tangents: tuple[list[Array]]
+) -> tuple[Array, Array]:
+    (arrays,), (tangents,) = primals, tangents
+    result = jnp.concatenate(arrays, axis)
+
+    def split(_: tuple, cotangent: Array) -> list[Array]:
+        parts, start = [], 0
+        for array in arrays:
+            starts = [jnp.int32(0)] * array.ndim
+            # Not 0, which would be one operand with the starts of the other axes, in
+            # another kernel. JAX clamps -1 to 0.
+            starts[axis] = barrier(jnp.int32(start or -1))
+            part = jax.lax.dynamic_slice(
+                cotangent, starts, array.shape, allow_negative_indices=False
+            )
+            parts.append(part.astype(array.dtype))
+            start += array.shape[axis]
+        return parts
+
+    return result, linear_map(split, (), list(tangents), structs(result))
 
 
 def stacked(weights: Sequence[KernelAndBias]) -> KernelAndBias:

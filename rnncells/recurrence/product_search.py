@@ -5,7 +5,7 @@ saved as a product's value is, so that its operands need not be recomputed.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import accumulate
@@ -91,13 +91,13 @@ class FusedProduct:
             return Convolution(equation.params)
         return EquationProduct(equation, equation.invars[0] is not self.lhs)
 
-    def product(self, values: Values) -> Product:
+    def product(self, values: Values, concatenate: Callable) -> Product:
         """Returns the product with its weights, stacked or side by side."""
         function, weights = self.function, tuple(values[v] for v in self.kernels)
         if isinstance(function, Affine):
-            join = stacked if self.has_gate_axis else side_by_side
-            biases = map(values.get, self.biases)
-            weights = join(list(zip(weights, biases, strict=True)))
+            pairs = list(zip(weights, map(values.get, self.biases), strict=True))
+            is_stacked = self.has_gate_axis
+            weights = stacked(pairs) if is_stacked else side_by_side(pairs, concatenate)
         lhs = jax.ShapeDtypeStruct(self.lhs.aval.shape, self.lhs.aval.dtype)
         result = jax.eval_shape(function, lhs, weights)
         return Product(weights, function, lhs, *structs([result]))

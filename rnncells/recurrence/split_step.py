@@ -14,10 +14,12 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
 from rnncells.recurrence import jaxprs, product_search
+from rnncells.recurrence.affine import Concatenation
 from rnncells.recurrence.gates_apart import split_gates
 from rnncells.recurrence.jaxprs import Equations, Part, Values, Variable
 from rnncells.recurrence.memory import Policy, is_chosen
@@ -29,6 +31,7 @@ from rnncells.recurrence.product_search import (
     FusedProduct,
 )
 from rnncells.recurrence.products import Product, ProductEvaluator
+from rnncells.recurrence.pytrees import is_inexact
 
 
 class StepWeights(NamedTuple):
@@ -112,10 +115,18 @@ class SplitStep:
         """Evaluates the equations that depend on the parameters alone."""
         values = dict(zip(self._consts, jax.tree.leaves(consts), strict=True))
         values |= self._equations.constants
-        jaxprs.evaluate(self._order[WEIGHTS], values)
+        concatenate = jnp.concatenate if may_be_sharded() else Concatenation()
+
+        def rule(equation: Any, operands: list[Array]) -> Sequence[Array]:
+            is_join = equation.primitive.name == "concatenate"
+            if is_join and is_inexact(operands[0]):
+                return [concatenate(operands, equation.params["dimension"])]
+            return jaxprs.bind(equation, operands)
+
+        jaxprs.evaluate(self._order[WEIGHTS], values, rule)
         return StepWeights(
-            [item.product(values) for item in self.projections],
-            [item.product(values) for item in self.saveable],
+            [item.product(values, concatenate) for item in self.projections],
+            [item.product(values, concatenate) for item in self.saveable],
             jaxprs.read(values, self._invariants),
         )
 
