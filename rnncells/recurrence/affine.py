@@ -13,12 +13,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from rnncells.recurrence.fusion_barrier import barrier
-from rnncells.recurrence.linear_map import linear_map
+from rnncells.recurrence.jaxprs import bind
+from rnncells.recurrence.linear_map import mapped_size
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.products import ProductFunction
-from rnncells.recurrence.pytrees import expand_left, full_precision, structs
+from rnncells.recurrence.pytrees import expand_left, full_precision
 
 # As measured on CPU, the form with weights first is the faster for so many bytes of
 # weights, and rows so few that packing weights is much of the work.
@@ -136,47 +139,70 @@ class Concatenation:
     """
 
     def __init__(self) -> None:
+        self._is_in_use = not may_be_sharded()
         self._parts: dict[int, tuple[Array, int, list[Array]]] = {}
 
     def __call__(self, arrays: Sequence[Array], axis: int = -1) -> Array:
+        dtype = jnp.result_type(*arrays)
+        if not (self._is_in_use and jnp.issubdtype(dtype, jnp.inexact)):
+            return jnp.concatenate(arrays, axis)
         axis = axis % arrays[0].ndim
         parts = []
         for array in arrays:
             _, joined_axis, inner = self._parts.get(id(array), (array, -1, []))
             parts += inner if joined_axis == axis else [array]
-        joined = _concatenate(parts, axis)
+        joined = _joined.bind(*(part.astype(dtype) for part in parts), axis=axis)
         # The array is kept so that no other array gets its `id`.
         self._parts[id(joined)] = joined, axis, parts
         return joined
 
+    def rule(self, equation: Any, operands: list[Array]) -> Sequence[Array]:
+        """Evaluates an equation; concatenates if it does."""
+        if equation.primitive.name == "concatenate":
+            return [self(operands, equation.params["dimension"])]
+        return bind(equation, operands)
 
-@partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _concatenate(arrays: list[Array], axis: int) -> Array:
-    return jnp.concatenate(arrays, axis)
+
+def _concatenate(*arrays: Array, axis: int) -> Array:
+    return jax.lax.concatenate(arrays, axis)
 
 
-@_concatenate.defjvp
-def _concatenate_jvp(
-    axis: int, primals: tuple[list[Array]], tangents: tuple[list[Array]]
-) -> tuple[Array, Array]:
-    (arrays,), (tangents,) = primals, tangents
-    result = jnp.concatenate(arrays, axis)
+def _abstract(*arrays: Any, axis: int) -> jax.core.ShapedArray:
+    shape = list(arrays[0].shape)
+    shape[axis] = sum(array.shape[axis] for array in arrays)
+    return jax.core.ShapedArray(tuple(shape), arrays[0].dtype)
 
-    def split(_: tuple, cotangent: Array) -> list[Array]:
-        parts, start = [], 0
-        for array in arrays:
-            starts = [jnp.int32(0)] * array.ndim
-            # Not 0, which would be one operand with the starts of the other axes, in
-            # another kernel. JAX clamps -1 to 0.
-            starts[axis] = barrier(jnp.int32(start or -1))
-            part = jax.lax.dynamic_slice(
-                cotangent, starts, array.shape, allow_negative_indices=False
-            )
-            parts.append(part.astype(array.dtype))
-            start += array.shape[axis]
-        return parts
 
-    return result, linear_map(split, (), list(tangents), structs(result))
+def _transpose(cotangent: Array, *arrays: Any, axis: int) -> list[Array]:
+    parts, start = [], 0
+    for array in arrays:
+        starts = [jnp.int32(0)] * cotangent.ndim
+        # Not 0, which would be one operand with the starts of the other axes, in
+        # another kernel. XLA clamps -1 to 0.
+        starts[axis] = barrier(jnp.int32(start or -1))
+        shape = array.aval.shape
+        part = jax.lax.dynamic_slice(
+            cotangent, starts, shape, allow_negative_indices=False
+        )
+        parts.append(part)
+        start += shape[axis]
+    return parts
+
+
+def _batch(
+    arrays: list[Array], axes: list[int | None], *, axis: int
+) -> tuple[Array, int]:
+    front = partial(batching.bdim_at_front, size=mapped_size(arrays, axes))
+    arrays = list(map(front, arrays, axes))
+    return _joined.bind(*arrays, axis=axis + 1), 0
+
+
+_joined = Primitive("concatenated_weights")
+_joined.def_impl(_concatenate)
+_joined.def_abstract_eval(_abstract)
+ad.deflinear2(_joined, _transpose)
+batching.primitive_batchers[_joined] = _batch
+mlir.register_lowering(_joined, mlir.lower_fun(_concatenate, multiple_results=False))
 
 
 def stacked(weights: Sequence[KernelAndBias]) -> KernelAndBias:

@@ -99,7 +99,7 @@ def mapped_together(results: ArrayTree, operands: ArrayTree) -> ArrayTree:
     return jax.tree.map(lambda result: _together.bind(result, *leaves), results)
 
 
-def _mapped_size(operands: list[Array], axes: list[int | None]) -> int:
+def mapped_size(operands: list[Array], axes: list[int | None]) -> int:
     mapped = zip(operands, axes, strict=True)
     return next(a.shape[k] for a, k in mapped if k is not None)
 
@@ -107,7 +107,7 @@ def _mapped_size(operands: list[Array], axes: list[int | None]) -> int:
 def _batch(
     operands: list[Array], axes: list[int | None], *, spec: _Spec
 ) -> tuple[list[Array], list[int]]:
-    size = _mapped_size(operands, axes)
+    size = mapped_size(operands, axes)
     residuals, tangents = spec.split(operands)
     residual_axes, tangent_axes = spec.split(axes)
     # All tangents are mapped, so that all results and all cotangents are.
@@ -124,7 +124,7 @@ def _batch(
 
 
 def _batch_together(operands: list[Array], axes: list[int | None]) -> tuple[Array, int]:
-    size = _mapped_size(operands, axes)
+    size = mapped_size(operands, axes)
     return batching.bdim_at_front(operands[0], axes[0], size), 0
 
 

@@ -14,7 +14,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
@@ -31,7 +30,6 @@ from rnncells.recurrence.product_search import (
     FusedProduct,
 )
 from rnncells.recurrence.products import Product, ProductEvaluator
-from rnncells.recurrence.pytrees import is_inexact
 
 
 class StepWeights(NamedTuple):
@@ -115,15 +113,8 @@ class SplitStep:
         """Evaluates the equations that depend on the parameters alone."""
         values = dict(zip(self._consts, jax.tree.leaves(consts), strict=True))
         values |= self._equations.constants
-        concatenate = jnp.concatenate if may_be_sharded() else Concatenation()
-
-        def rule(equation: Any, operands: list[Array]) -> Sequence[Array]:
-            is_join = equation.primitive.name == "concatenate"
-            if is_join and is_inexact(operands[0]):
-                return [concatenate(operands, equation.params["dimension"])]
-            return jaxprs.bind(equation, operands)
-
-        jaxprs.evaluate(self._order[WEIGHTS], values, rule)
+        concatenate = Concatenation()
+        jaxprs.evaluate(self._order[WEIGHTS], values, concatenate.rule)
         return StepWeights(
             [item.product(values, concatenate) for item in self.projections],
             [item.product(values, concatenate) for item in self.saveable],
