@@ -41,6 +41,14 @@ def main(argv: list[str] | None = None) -> int:
             from benchmarks.online import main as online
 
             online()
+        elif arguments[:1] == ["kernels"]:
+            from benchmarks.kernels import main as kernels
+
+            kernels()
+        elif arguments[:1] == ["walk"]:
+            from benchmarks.walk import main as walk
+
+            walk()
         else:
             _measure(arguments)
     except (ValueError, OSError) as error:
@@ -83,8 +91,9 @@ def _measure_parser(peers: list[str]) -> argparse.ArgumentParser:
         description="Compare the speed of rnncells with other libraries.",
         epilog="The default run takes about half an hour on two CPU cores. "
         f"`{PROG} table` writes results into a page; see `table --help`. "
-        f"`{PROG} online` measures the online learning of the experiments, and "
-        f"`{PROG}.gradients` the gradient methods.",
+        f"`{PROG} online` measures the online learning of the experiments, "
+        f"`{PROG}.gradients` the gradient methods, and `{PROG} kernels` the time to "
+        f"compile. `{PROG} walk` counts the functions that a call runs.",
     )
 
     def several(name: str, choices: Any, default: Any, about: str = "") -> None:

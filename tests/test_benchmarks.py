@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from levels import by_level
 
-from benchmarks import cli, contenders, floor, scaling
+import rnncells
+from benchmarks import cli, contenders, floor, kernels, scaling, walk
 from benchmarks.linen import check_equal_to_flax
 from benchmarks.measure import PEERS, describe_environment, measure_case
 from benchmarks.plot import save_picture
@@ -198,3 +200,27 @@ def test_times_of_a_small_model():
     # States of 3 rows and 10 features, of which each device has a quarter.
     gather = scaling.all_gather_time(model, 4, slow_memory)
     assert isclose(gather, 45 / 10 + 3 * scaling.HOP)
+
+
+# At most so many, in all versions of JAX that are tested.
+KERNELS = {"LSTM": 38, "GRU": 44, "mLSTM": 150, "gated delta net": 145}
+
+
+@pytest.fixture
+def compiled_anew():
+    """The kernels of a program that is read from the cache cannot be counted."""
+    jax.config.update("jax_enable_compilation_cache", False)
+    reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    reset_cache()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_gradient_has_few_kernels(name, compiled_anew):
+    make, _ = kernels.PROGRAMS[name]
+    assert 0 < kernels.count_kernels(make()) <= KERNELS[name]
+
+
+def test_a_walk_counts_files_functions_and_moves():
+    assert walk.count(rnncells.Chunk, 3) == (1, 1, 1)
