@@ -93,9 +93,9 @@ def _run(rnn: Any, step: Callable, call: Call, carry: Any) -> Results:
     """Runs the fast or the plain loop; other loops need all inputs in advance."""
     is_scan = rnn.implementation == "scan"
     options = {"implementation": "scan" if is_scan else "auto"}
-    arranged = prepare(call, carry)
-    request = StepRequest(rnn, *arranged[1:3], step, arranged.body, None, options)
-    return arranged.results(*table.run(request, (table.FAST, table.PLAIN)))
+    plan = prepare(call, carry)
+    request = StepRequest(rnn, plan.carry, plan.xs, step, plan.body, None, options)
+    return plan.results(*table.run(request, (table.FAST, table.PLAIN)))
 
 
 def _decoding_inputs(

@@ -422,10 +422,11 @@ class RNN(RecurrentLayer):
             call, axis, steps, feed, feed_key, targets, teacher_forcing_rate
         )
         carry, _ = self._carries(call, initial_carry, init_key, None)
-        result = decode(self, feedback, carry, call)
-        carries, (outputs, inputs) = schedule.move_axis(result[1:3], 0, axis)
+        results = decode(self, feedback, carry, call)
+        by_step = results.carries, results.outputs
+        carries, (outputs, inputs) = schedule.move_axis(by_step, 0, axis)
         outputs = (outputs, inputs) if return_inputs else outputs
-        return self._results(call, result._replace(carries=carries, outputs=outputs))
+        return self._results(call, results._replace(carries=carries, outputs=outputs))
 
     @property
     def rng_streams(self) -> dict[PRNGSequenceFilter, bool]:
@@ -454,9 +455,9 @@ class RNN(RecurrentLayer):
         # The gradient is never cut before the first step.
         is_one_step = call.sizes[call.axis] == 1
         cuts = None if is_one_step else self.gradient.cuts(call.sizes, call.axis)
-        arranged = schedule.prepare(call, carry, cuts)
-        request = StepRequest(self, *arranged[1:3], step, arranged.body, reset_carry)
-        return arranged.results(*run(request))
+        plan = schedule.prepare(call, carry, cuts)
+        request = StepRequest(self, plan.carry, plan.xs, step, plan.body, reset_carry)
+        return plan.results(*run(request))
 
     @nn.nowrap
     def _results(self, call: Call, results: Results) -> Any:

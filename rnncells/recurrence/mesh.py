@@ -16,14 +16,14 @@ def has_mesh_types(tree: Any) -> bool:
     # Arrays can lie on a mesh that is not set.
     meshes = [jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(tree)]
     meshes.append(jax.sharding.get_abstract_mesh())
-    is_explicit = any(AxisType.Explicit in mesh.axis_types for mesh in meshes)
-    return is_explicit or bool(varying_axes(tree))
+    explicit = [mesh for mesh in meshes if AxisType.Explicit in mesh.axis_types]
+    return bool(explicit or varying_axes(tree))
 
 
 def varying_axes(tree: Any) -> frozenset[str]:
     """Returns the mesh axes over which arrays vary, in `shard_map` with `check_vma`."""
     types = [jax.typeof(leaf) for leaf in jax.tree.leaves(tree)]
-    return frozenset().union(*(t.manual_axis_type.varying for t in types))
+    return frozenset().union(*[t.manual_axis_type.varying for t in types])
 
 
 def varying_over(tree: Any, axes: frozenset[str]) -> Any:

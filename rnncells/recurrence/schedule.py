@@ -104,11 +104,10 @@ class Schedule(NamedTuple):
 def prepare(call: Call, carry: ArrayTree, cuts: Array | None = None) -> Schedule:
     """Returns what a loop runs, from a call and the carry before its first step.
 
-    `cuts`, in the order of processing, are true at the steps before which the gradient
-    is cut.
     With `padded_outputs='run'`, the cell sees the inputs of padded and masked steps,
     with NaN and infinity replaced by 0, and past a row's end the state runs on.
-    Otherwise it sees zeros, and outputs are overwritten.
+    Otherwise it sees zeros, and outputs are overwritten. `cuts`, in the order of
+    processing, are true at the steps before which the gradient is cut.
     """
     inputs, mask, resets, axis = call.inputs, call.mask, call.resets, call.axis
     unpadded = None
