@@ -62,6 +62,8 @@ class ChecksArguments:
         name = cls.__name__
         for field, kind in _field_types(cls).items():
             value = getattr(self, field)
+            if kind is not Any and value is getattr(cls, field, dataclasses.MISSING):
+                continue  # our default
             if value is None and (kind is Any or type(None) in get_args(kind)):
                 continue
             if field == "features" and value is not None:

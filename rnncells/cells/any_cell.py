@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import check_key, is_nnx_module
@@ -14,10 +15,11 @@ from rnncells.cells.base import RNNCellBase
 from rnncells.cells.carry import (
     Carry,
     InputSpec,
+    carry_dtype,
     cast_like,
     check_returned,
-    complex_if_inputs_are,
     describe,
+    dtype_of,
     input_structs,
     input_tuples,
     is_alike,
@@ -90,9 +92,17 @@ def initialize_carry(cell: nn.Module, key: PRNGKey | None, sample: StructTree) -
         check_key(key)
     if getattr(type(cell), "initialize_carry", None) is RNNCellBase.initialize_carry:
         carry = cell._initial_carry(key, sample)
+        if not any(map(jnp.iscomplexobj, jax.tree.leaves(sample))):
+            return carry
     else:
         carry = cell.initialize_carry(key, input_tuples(sample))
-    return complex_if_inputs_are(carry, sample)
+
+    def complex_if_sample_is(leaf: Any) -> Any:
+        dtype = dtype_of(leaf)
+        is_number = jnp.issubdtype(dtype, jnp.inexact)
+        return jnp.asarray(leaf, carry_dtype(dtype, sample)) if is_number else leaf
+
+    return jax.tree.map(complex_if_sample_is, carry)
 
 
 def resolve_input_spec(

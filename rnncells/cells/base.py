@@ -355,6 +355,18 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             check_by_gate(type(self).__name__, init, names)
 
     @nn.nowrap
+    def _input_gates(self, *names: str, **options: Any) -> None:
+        """Declares gates of the inputs; initializers are the fields. See `gates`."""
+        inits = {"kernel_init": self.kernel_init, "bias_init": self.bias_init}
+        self.gates(*names, **inits | options)
+
+    @nn.nowrap
+    def _recurrent_gates(self, *names: str, **options: Any) -> None:
+        """Declares gates of the state; initializers are the fields. See `gates`."""
+        init = self.recurrent_kernel_init
+        self._input_gates(*names, **{"kernel_init": init, **options})
+
+    @nn.nowrap
     def _gates(self) -> dict[str, DenseParams]:
         return {k: v for k, v in vars(self).items() if isinstance(v, DenseParams)}
 

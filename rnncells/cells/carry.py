@@ -49,17 +49,6 @@ def carry_dtype(param_dtype: Dtype, sample: StructTree) -> Dtype:
     return jnp.result_type(param_dtype, *wider)
 
 
-def complex_if_inputs_are(carry: Carry, sample: StructTree) -> Carry:
-    """Returns a carry as arrays, complex if the sample is."""
-
-    def cast(leaf: Any) -> Any:
-        dtype = dtype_of(leaf)
-        is_number = jnp.issubdtype(dtype, jnp.inexact)
-        return jnp.asarray(leaf, carry_dtype(dtype, sample)) if is_number else leaf
-
-    return jax.tree.map(cast, carry)
-
-
 def cast_like(new: ArrayTree, old: ArrayTree) -> ArrayTree:
     """Casts each leaf of `new` to the precision of the leaf of `old`.
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -69,19 +68,6 @@ class DenseCell(VectorCell):
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32
     carry_init: Initializer = nn.initializers.zeros_init()
-
-    @nn.nowrap
-    def _input_gates(self, *names: str, **options: Any) -> None:
-        """Declares gates of the inputs; initializers are the fields. See `gates`."""
-        inits = {"kernel_init": self.kernel_init, "bias_init": self.bias_init}
-        self.gates(*names, **{**inits, **options})
-
-    @nn.nowrap
-    def _recurrent_gates(self, *names: str, **options: Any) -> None:
-        """Declares gates of the state; initializers are the fields. See `gates`."""
-        kernel_init = self.recurrent_kernel_init
-        inits = {"kernel_init": kernel_init, "bias_init": self.bias_init}
-        self.gates(*names, **{**inits, **options})
 
 
 class GateFields(RNNCellBase):

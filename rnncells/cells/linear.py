@@ -100,10 +100,8 @@ class LinearGatedCell(LinearRNNCellBase, CellFields):
     use_bias: bool = True
 
     @nn.nowrap
-    def _input_gates(self, *names: str) -> None:
-        """Declares gates of the inputs; initializers are the fields. See `gates`."""
-        inits: Any = {"kernel_init": self.kernel_init, "bias_init": self.bias_init}
-        self.gates(*names, **inits, use_bias=self.use_bias)
+    def _input_gates(self, *names: str, **options: Any) -> None:
+        super()._input_gates(*names, **{"use_bias": self.use_bias, **options})
 
 
 def check_coefficients(

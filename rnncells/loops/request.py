@@ -126,15 +126,16 @@ class StepRequest:
         _check_pure(rnn, cell.variables, self.carry[0], self.xs.inputs)
         streams = flax_internals.available_streams(rnn, self.steps)
         counts, after = self._draw_counts(streams)
-        before = flax_internals.draw_counts(flax_internals.rng_counters(self.cell))
-        draws = sum(counts.values()) != sum(before.values())
-        if cell.has_outside_modules and draws:
-            # Their keys would depend on their place in the cell.
-            raise Obstacle(
-                "needs modules that draw random numbers to belong to the cell; "
-                f"{self.cell_name} contains others. If nn.compact creates both, create "
-                "them in `setup`."
-            )
+        if cell.has_outside_modules:
+            counters = flax_internals.rng_counters(self.cell)
+            before = flax_internals.draw_counts(counters)
+            if sum(counts.values()) != sum(before.values()):
+                # Their keys would depend on their place in the cell.
+                raise Obstacle(
+                    "needs modules that draw random numbers to belong to the cell; "
+                    f"{self.cell_name} contains others. If nn.compact creates both, "
+                    "create them in `setup`."
+                )
         consts = (cell.variables, streams.fixed), self.reset_carry
         function = _step_function(self, streams, counts)
         return PureFunction(function, consts, (self.xs, streams.stepwise), after)
@@ -153,8 +154,9 @@ class StepRequest:
 
     def count_draws(self) -> None:
         """Counts the random draws of all steps of `function` in the layer."""
-        counters = flax_internals.rng_counters(self.cell)
-        flax_internals.set_draw_counts(counters, self.function.draw_counts)
+        if self.function.draw_counts:
+            counters = flax_internals.rng_counters(self.cell)
+            flax_internals.set_draw_counts(counters, self.function.draw_counts)
 
     @cached_property
     def effects(self) -> StepEffects:
@@ -262,7 +264,8 @@ def _step_function(
     mutable = flax_internals.writable(request.cell)
 
     def call(cell: Any, carry: Carry, inputs: Any) -> tuple:
-        flax_internals.set_draw_counts(flax_internals.rng_counters(cell), counts)
+        if counts:
+            flax_internals.set_draw_counts(flax_internals.rng_counters(cell), counts)
         return step(cell, carry, inputs)
 
     def pure(consts: tuple, carry: tuple, x: tuple) -> tuple:
