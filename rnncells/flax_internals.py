@@ -141,9 +141,9 @@ def unbound(cell: nn.Module) -> UnboundCell:
     copy it belongs to the cell, so its variables are put in that place.
     """
     assert cell.scope is not None
-    module, variables = cell.unbind()
     if not _submodules(cell):
-        return UnboundCell(module, variables, has_outside_modules=False)
+        return UnboundCell(*cell.unbind(), has_outside_modules=False)
+    module, variables = cell.unbind()
     outside = list(_outside_modules(cell, module.bind(variables), cell.scope.path))
     for path, module_variables in outside:
         for collection, values in module_variables.items():

@@ -11,7 +11,7 @@ from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import check_key, is_nnx_module
 from rnncells._user_warning import warn
-from rnncells.cells.base import RNNCellBase
+from rnncells.cells.base import RNNCellBase, split_axes
 from rnncells.cells.carry import (
     Carry,
     InputSpec,
@@ -24,7 +24,6 @@ from rnncells.cells.carry import (
     input_tuples,
     is_alike,
     is_shape,
-    split_axes,
 )
 from rnncells.flax_internals import with_deterministic
 from rnncells.recurrence.pytrees import StructTree

@@ -27,7 +27,6 @@ from rnncells.cells.carry import (
     has_form,
     input_structs,
     is_shape,
-    split_axes,
 )
 from rnncells.cells.parameters import DenseParams, check_by_gate, of_gate
 from rnncells.flax_internals import (
@@ -395,3 +394,19 @@ def _check_names(method: str, names: tuple[Any, ...]) -> None:
             )
     if not names:
         raise ValueError(f"`{method}` needs at least one name, got none.")
+
+
+def split_axes(
+    cell: str, shape: tuple[int, ...], feature_dims: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the batch axes and the feature axes of one step's input shape."""
+    if shape == () and feature_dims == 1:
+        # Flax accepts `()` for one step without batch axes, and ignores the width.
+        return (), ()
+    batch_dims = len(shape) - feature_dims
+    if batch_dims < 0:
+        raise ValueError(
+            f"`sample_input` of {cell} must have at least {feature_dims} axes: any "
+            f"batch axes and {feature_dims} feature axes, got the shape {tuple(shape)}."
+        )
+    return tuple(shape[:batch_dims]), tuple(shape[batch_dims:])

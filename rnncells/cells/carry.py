@@ -163,22 +163,6 @@ def is_shape(value: Any) -> bool:
     return True
 
 
-def split_axes(
-    cell: str, shape: tuple[int, ...], feature_dims: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the batch axes and the feature axes of one step's input shape."""
-    if shape == () and feature_dims == 1:
-        # Flax accepts `()` for one step without batch axes, and ignores the width.
-        return (), ()
-    batch_dims = len(shape) - feature_dims
-    if batch_dims < 0:
-        raise ValueError(
-            f"`sample_input` of {cell} must have at least {feature_dims} axes: any "
-            f"batch axes and {feature_dims} feature axes, got the shape {tuple(shape)}."
-        )
-    return tuple(shape[:batch_dims]), tuple(shape[batch_dims:])
-
-
 def input_structs(sample: InputSpec) -> StructTree:
     """Returns arrays, structs, or a shape (in JAX's default dtype) as structs."""
     if is_shape(sample) and not isinstance(sample, ShapeDtypeTuple):

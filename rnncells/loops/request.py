@@ -230,7 +230,7 @@ def _check_pure(
             f"needs collections that are the same at each step; `variable_axes` of RNN "
             f"has {by_step} of {cell_name}."
         )
-    if not all(isinstance(stream, str) for stream in rnn.rng_streams):
+    if not all(isinstance(stream, str) for stream in rnn.split_rngs):
         raise Obstacle(f"needs the names of random streams; got {[*rnn.rng_streams]}.")
     if flax_internals.has_keys(dict(variables)):
         raise Obstacle(
