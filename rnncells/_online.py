@@ -1,6 +1,7 @@
 """Learning step by step, without a sequence."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -8,19 +9,19 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
-from rnncells.cells.any_cell import feature_dims
+from rnncells.cells.any_cell import apply_step
 from rnncells.cells.carry import Carry
 from rnncells.flax_internals import placed
 from rnncells.gradients import ForwardGradient
-from rnncells.layers.checks import as_arrays, check_layout, check_steps
+from rnncells.layers.checks import resolve_step
 from rnncells.layers.rnn import RNN
 from rnncells.loops.request import PureFunction, StepRequest
 from rnncells.loops.rows import Batch, RowProblem, random_keys, row_problem
 from rnncells.loops.table import FORWARD, choose
 from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
-from rnncells.recurrence.pytrees import combine, inexact, structs, zeros
-from rnncells.recurrence.schedule import LoopCarry, StepInputs
+from rnncells.recurrence.pytrees import combine, inexact, zeros
+from rnncells.recurrence.schedule import Call, LoopCarry, StepInputs
 
 CotangentOf = Callable[[ArrayTree], ArrayTree]
 
@@ -103,10 +104,11 @@ class Online:
         """
 
         def init_of_layer(rnn: Any) -> OnlineState:
-            x, carry = as_arrays(rnn, inputs), initial_carry
+            call = resolve_step(rnn, inputs, None)
+            carry = initial_carry
             if carry is None:
-                carry = rnn.initialize_carry(None, structs(x))
-            _, rows, batch = _one_step(rnn, carry, x, None, None)
+                carry = rnn.initialize_carry(None, call.sample)
+            _, rows, batch = _one_step(rnn, carry, call)
             method, keys = rnn.gradient.method(rows.step), random_keys(rnn, batch)
             influence = jax.vmap(method.initial)(rows.operands.s, *keys)
             return OnlineState(carry, influence)
@@ -148,8 +150,8 @@ class Online:
         """
 
         def step_of_layer(rnn: Any) -> tuple[OnlineState, ArrayTree, Mapping]:
-            x = as_arrays(rnn, inputs)
-            pure, rows, batch = _one_step(rnn, state.carry, x, resets, deterministic)
+            call = resolve_step(rnn, inputs, deterministic, resets=resets)
+            pure, rows, batch = _one_step(rnn, state.carry, call)
             x_t = jax.tree.map(lambda leaf: leaf[0], pure.xs)
             start = LoopCarry(state.carry)
             (carry, _), ((_, y), updates) = pure.function(pure.consts, start, x_t)
@@ -182,25 +184,18 @@ class Online:
 
 
 def _one_step(
-    rnn: RNN,
-    carry: Carry,
-    x: ArrayTree,
-    resets: Array | None,
-    deterministic: bool | None,
+    rnn: RNN, carry: Carry, call: Call
 ) -> tuple[PureFunction, RowProblem, Batch]:
     """Returns the step of the layer's cell, and the same row by row."""
-
-    def add_time_axis(tree: ArrayTree) -> ArrayTree:
-        return jax.tree.map(lambda leaf: leaf[None], tree)
-
-    sizes = check_layout(add_time_axis(x), feature_dims(rnn.cell))
-    resets = check_steps("resets", resets, sizes[1:], "batch axes")
     # The carry after a reset is not learned, so it needs no gradient.
-    reset_carry = None if resets is None else rnn.initialize_carry(None, structs(x))
-    xs = StepInputs(x, resets, reset_carry=reset_carry)
+    reset_carry = None
+    if call.resets is not None:
+        reset_carry = rnn.initialize_carry(None, call.sample)
+        reset_carry = jax.tree.map(lambda leaf: leaf[None], reset_carry)
+    xs = StepInputs(call.inputs, call.resets, reset_carry=reset_carry)
     start = LoopCarry(jax.tree.map(jnp.asarray, carry))
-    step = rnn._step(deterministic)
-    request = StepRequest(rnn, start, add_time_axis(xs), step)
+    cell_step = partial(apply_step, deterministic=call.deterministic)
+    request = StepRequest(rnn, start, xs, rnn.gradient.of_step(cell_step))
     choose(request, (FORWARD,))
     return request.function, *row_problem(request)
 

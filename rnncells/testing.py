@@ -30,7 +30,7 @@ from rnncells.cells.carry import (
     is_alike,
 )
 from rnncells.cells.matrix import MatrixRNNCellBase
-from rnncells.layers.checks import check_cell_instance
+from rnncells.layers.checks import cell_error
 from rnncells.layers.rnn import RNN
 from rnncells.loops import table
 from rnncells.loops.request import Obstacle, StepRequest, changed
@@ -109,7 +109,8 @@ def check_cell(
       TypeError: `cell` is a class, or not a `flax.linen` module; `sample_input` is no
         array, struct or shape.
     """
-    check_cell_instance("check_cell", cell)
+    if not isinstance(cell, nn.Module):
+        raise cell_error("check_cell", cell)
     if getattr(cell, "features", 0) is None:
         raise ValueError("`check_cell` needs a cell with `features`, got None.")
     input_structs(sample_input)  # raises TypeError if it is no sample

@@ -37,17 +37,15 @@ _FLAGS = ("return_carry", "return_all_carries", "return_certificate")
 _FLAGS += ("time_major", "reverse", "keep_order")
 
 
-def check_cell_instance(owner: str, cell: Any) -> None:
-    """Raises TypeError unless `cell` is an instance of a flax.linen module."""
-    if isinstance(cell, nn.Module):
-        return
+def cell_error(owner: str, cell: Any) -> TypeError:
+    """Returns the error of a `cell` that is no instance of a flax.linen module."""
     check_instance(owner, "cell", cell)
     check_not_nnx(owner, "cell", cell)
     description = repr(cell)
     if isinstance(cell, Sequence) and not isinstance(cell, str):
         description = f"a {type(cell).__name__}. Make one cell of several: "
         description += "StackedCell([LSTMCell(features), LSTMCell(features)])"
-    raise TypeError(
+    return TypeError(
         f"`cell` of {owner} must be a flax.linen module such as LSTMCell(features), "
         f"got {description}."
     )

@@ -170,7 +170,8 @@ class RNN(RecurrentLayer):
     }
 
     def __post_init__(self) -> None:
-        checks.check_cell_instance("RNN", self.cell)
+        if not isinstance(self.cell, nn.Module):
+            raise checks.cell_error("RNN", self.cell)
         super().__post_init__()
         names, implementation = get_args(_Name), self.implementation
         if not (isinstance(implementation, Newton) or implementation in names):
@@ -451,7 +452,8 @@ class RNN(RecurrentLayer):
     ) -> Results:
         """Runs a loop over the steps of a call, such as `table.run`."""
         carry, reset_carry = self._carries(call, initial_carry, init_key, reset_carry)
-        step = self._step(call.deterministic)
+        cell_step = partial(any_cell.apply_step, deterministic=call.deterministic)
+        step = self.gradient.of_step(cell_step)
         # The gradient is never cut before the first step.
         is_one_step = call.sizes[call.axis] == 1
         cuts = None if is_one_step else self.gradient.cuts(call.sizes, call.axis)
@@ -476,13 +478,6 @@ class RNN(RecurrentLayer):
     @nn.nowrap
     def _feature_dims(self) -> int:
         return any_cell.feature_dims(self.cell)
-
-    @nn.nowrap
-    def _step(self, deterministic: bool | None) -> Callable:
-        """Returns the step of the cell, `(cell, carry, inputs) -> (carry, output)`."""
-        return self.gradient.of_step(
-            partial(any_cell.apply_step, deterministic=deterministic)
-        )
 
     @nn.nowrap
     def _carries(
