@@ -19,6 +19,21 @@ FAST, PLAIN = FastLoop(), PlainLoop()
 LOOPS: list[Loop] = [FORWARD, NEWTON, LINEAR, CAUSAL_CONV, FAST, PLAIN]
 
 
+def _kinds(options: Mapping[str, Any]) -> dict[str, str]:
+    """Returns what loops distinguish of the values of all options."""
+    implementation = options["implementation"]
+    is_newton = isinstance(implementation, Newton)
+    return {
+        "gradient": options["gradient"].kind,
+        "implementation": "newton" if is_newton else implementation,
+        "memory": "full" if options["memory"] == "full" else "less",
+        "projection": "auto" if options["projection"] == "auto" else "chosen",
+    }
+
+
+_DEFAULT_KINDS = _kinds(DEFAULTS)
+
+
 def check_options(layer: nn.Module) -> None:
     """Raises ValueError if no loop takes the options of a layer together."""
     options = {name: getattr(layer, name) for name in DEFAULTS}
@@ -42,27 +57,15 @@ def check_options(layer: nn.Module) -> None:
 
 def _taking(options: Mapping[str, Any], loops: Sequence[Loop] = LOOPS) -> list[Loop]:
     """Returns the loops that take options; those that are not here are defaults."""
-    kinds, defaults = _kinds({**DEFAULTS, **options}), _kinds(DEFAULTS)
+    kinds = _kinds({**DEFAULTS, **options})
     return [
         loop
         for loop in loops
         if all(
-            kind in loop.options.get(name, (defaults[name],))
+            kind in loop.options.get(name, (_DEFAULT_KINDS[name],))
             for name, kind in kinds.items()
         )
     ]
-
-
-def _kinds(options: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what loops distinguish of the values of all options."""
-    implementation = options["implementation"]
-    is_newton = isinstance(implementation, Newton)
-    return {
-        "gradient": options["gradient"].kind,
-        "implementation": "newton" if is_newton else implementation,
-        "memory": "full" if options["memory"] == "full" else "less",
-        "projection": "auto" if options["projection"] == "auto" else "chosen",
-    }
 
 
 def run(request: StepRequest, loops: Sequence[Loop] = LOOPS) -> tuple[tuple, tuple]:
