@@ -200,10 +200,10 @@ class RngStreams(NamedTuple):
         return streams
 
 
-def available_streams(rnn: nn.Module, steps: int) -> RngStreams:
-    """Returns the streams of a layer's cell for `steps` steps."""
-    scope, fixed, stepwise, like = rnn.cell.scope, {}, {}, {}
-    for name, is_split in rnn.rng_streams.items():
+def available_streams(cell: Any, names: Mapping[str, bool], steps: int) -> RngStreams:
+    """Returns the streams of a cell for `steps` steps, from `RNN.rng_streams`."""
+    scope, fixed, stepwise, like = cell.scope, {}, {}, {}
+    for name, is_split in names.items():
         if name == "params" or name not in scope.rngs:
             continue
         like[name] = scope.rngs[name]

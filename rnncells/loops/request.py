@@ -122,9 +122,9 @@ class StepRequest:
     @cached_property
     def function(self) -> PureFunction:
         """The step as a pure function; raises Obstacle or FlaxError if it is none."""
-        cell, rnn = self.unbound_cell, self.rnn
-        _check_pure(rnn, cell.variables, self.carry[0], self.xs.inputs)
-        streams = flax_internals.available_streams(rnn, self.steps)
+        cell, names = self.unbound_cell, self.rnn.rng_streams
+        _check_pure(self.rnn, names, cell.variables, self.carry[0], self.xs.inputs)
+        streams = flax_internals.available_streams(self.cell, names, self.steps)
         counts, after = self._draw_counts(streams)
         if cell.has_outside_modules:
             counters = flax_internals.rng_counters(self.cell)
@@ -214,7 +214,7 @@ class StepRequest:
 
 
 def _check_pure(
-    rnn: nn.Module, variables: Mapping, carry: Carry, inputs: ArrayTree
+    rnn: nn.Module, streams: Mapping, variables: Mapping, *operands: ArrayTree
 ) -> None:
     """Raises Obstacle if a step is not a pure function of arrays."""
     cell_name = type(rnn.cell).__name__
@@ -230,13 +230,13 @@ def _check_pure(
             f"needs collections that are the same at each step; `variable_axes` of RNN "
             f"has {by_step} of {cell_name}."
         )
-    if not all(isinstance(stream, str) for stream in rnn.split_rngs):
-        raise Obstacle(f"needs the names of random streams; got {[*rnn.rng_streams]}.")
+    if not all(isinstance(stream, str) for stream in streams):
+        raise Obstacle(f"needs the names of random streams; got {[*streams]}.")
     if flax_internals.has_keys(dict(variables)):
         raise Obstacle(
             f"needs variables that are numbers; {cell_name} has random keys among them."
         )
-    if has_mesh_types((variables, carry, inputs)):
+    if has_mesh_types((variables, operands)):
         raise Obstacle(
             "does not support arrays with mesh types, as in explicit sharding or "
             "`shard_map` with `check_vma`."
