@@ -31,17 +31,21 @@ from rnncells.recurrence.pytrees import StructTree
 
 def is_cell(module: Any) -> TypeGuard[nn.Module]:
     """Says whether an object has the attributes that all cells have in common."""
-    return has_feature_dims(module) and "initialize_carry" in _members(module)
+    return has_feature_dims(module) and has_attribute(module, "initialize_carry")
 
 
 def has_feature_dims(module: Any) -> bool:
     """Says whether an object has `num_feature_dims` or its name in Flax."""
-    return not _members(module).isdisjoint(("num_feature_dims", "num_feature_axes"))
+    names = "num_feature_dims", "num_feature_axes"
+    return any(has_attribute(module, name) for name in names)
 
 
-def _members(module: Any) -> set[str]:
-    # `hasattr` of a bound module without the attribute would run its `setup`.
-    return {*dir(type(module)), *getattr(module, "__dataclass_fields__", ())}
+def has_attribute(module: Any, name: str) -> bool:
+    """Says whether a module has an attribute before its `setup`, which may fail.
+
+    `hasattr` of a bound module without the attribute would run its `setup`.
+    """
+    return name in getattr(module, "__dict__", {}) or hasattr(type(module), name)
 
 
 def warn_shared_layers(owner: str, layers: Iterable[Any]) -> None:
@@ -54,11 +58,6 @@ def warn_shared_layers(owner: str, layers: Iterable[Any]) -> None:
             "than once, so these layers share their parameters. For separate "
             "parameters, create one for each layer: [Cell(64) for _ in range(3)]."
         )
-
-
-def has_attribute(module: Any, name: str) -> bool:
-    """Says whether a module has an attribute before its `setup`, which may fail."""
-    return name in getattr(module, "__dict__", {}) or hasattr(type(module), name)
 
 
 def feature_dims(cell: nn.Module) -> int:

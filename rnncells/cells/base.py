@@ -28,7 +28,7 @@ from rnncells.cells.carry import (
     input_structs,
     is_shape,
 )
-from rnncells.cells.parameters import DenseParams, check_by_gate, of_gate
+from rnncells.cells.parameters import DenseParams, of_gate
 from rnncells.flax_internals import (
     after_setup,
     run_setup,
@@ -347,11 +347,17 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
 
     @nn.nowrap
     def _check_bias_init(self) -> None:
+        """Raises an error if a `PerGateInit` names no bias, so that all would be 0."""
         run_setup(self)
-        if getattr(self, "use_bias", True):
-            names = [name for name, gate in self._gates().items() if gate.use_bias]
-            init = getattr(self, "bias_init", None)
-            check_by_gate(type(self).__name__, init, names)
+        init = getattr(self, "bias_init", None)
+        if not (isinstance(init, PerGateInit) and getattr(self, "use_bias", True)):
+            return
+        names = {name for name, gate in self._gates().items() if gate.use_bias}
+        if init.default is nn.initializers.zeros and not names & init.gates.keys():
+            raise ValueError(
+                f"`bias_init` of {type(self).__name__} must name gates with biases, "
+                f"some of {sorted(names)}, got PerGateInit({sorted(init.gates)})."
+            )
 
     @nn.nowrap
     def _input_gates(self, *names: str, **options: Any) -> None:

@@ -180,14 +180,3 @@ def of_gate(by_gate: PerGateInit, name: str, key: Any) -> Initializer:
         return by_gate
     init = by_gate.gates[name]
     return lambda _, shape, dtype=jnp.float32: init(key, shape, dtype)
-
-
-def check_by_gate(cell: str, init: Any, names: list[str]) -> None:
-    """Raises an error if a `PerGateInit` names no bias, so that all would be 0."""
-    if not isinstance(init, PerGateInit) or init.default is not nn.initializers.zeros:
-        return
-    if not init.gates.keys() & set(names):
-        raise ValueError(
-            f"`bias_init` of {cell} must name gates with biases, some of "
-            f"{sorted(names)}, got PerGateInit({sorted(init.gates)})."
-        )
