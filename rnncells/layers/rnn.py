@@ -26,12 +26,7 @@ from rnncells.loops.plain import run_once
 from rnncells.loops.request import StepRequest
 from rnncells.loops.rows import exact_certificate
 from rnncells.recurrence import schedule
-from rnncells.recurrence.memory import (
-    Memory,
-    Projection,
-    check_memory,
-    check_projection,
-)
+from rnncells.recurrence.memory import Memory, Projection, check_memory
 from rnncells.recurrence.mesh import sharded_as_batch
 from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import StructTree
@@ -183,8 +178,7 @@ class RNN(RecurrentLayer):
             # A layer is hashed by its fields, as a static argument of jit.
             object.__setattr__(self, name, FrozenDict(getattr(self, name)))
         check_gradient("RNN", self.gradient)
-        check_memory(self.memory)
-        check_projection(self.projection)
+        check_memory(self.memory, self.projection)
         table.check_options(self)
         if self.return_certificate:
             checks.check_certificate(self)

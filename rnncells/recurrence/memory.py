@@ -60,22 +60,26 @@ def saved_leaves(saves: Saves, reads: Residuals, chosen: list[bool]) -> Residual
     return nothing._replace(carry=every, values=chosen)
 
 
-def check_memory(value: Any) -> None:
-    if callable(value) and not isinstance(value, type):
-        name = getattr(value, "__qualname__", "")
-        is_of_jax = value is getattr(jax.checkpoint_policies, name, None)
+def check_memory(memory: Any, projection: Any) -> None:
+    """Raises an error unless `memory` and `projection` of RNN are choices."""
+    options = [("projection", projection, PROJECTION_CHOICES, " or a Chunk(steps)")]
+    if callable(memory) and not isinstance(memory, type):
+        name = getattr(memory, "__qualname__", "")
+        is_of_jax = memory is getattr(jax.checkpoint_policies, name, None)
         if is_of_jax and name.startswith(("save_", "offload_")):
             raise TypeError(
                 "`memory` of RNN must be a policy of jax.checkpoint, got the function "
                 f"{name}, which makes policies. Call it."
             )
-        return
-    alternatives = ", a Chunk(steps) or a policy of jax.checkpoint"
-    _check("memory", value, MEMORY_CHOICES, alternatives)
-
-
-def check_projection(value: Any) -> None:
-    _check("projection", value, PROJECTION_CHOICES, " or a Chunk(steps)")
+    else:
+        alternatives = ", a Chunk(steps) or a policy of jax.checkpoint"
+        options.append(("memory", memory, MEMORY_CHOICES, alternatives))
+    for name, value, choices, alternatives in options:
+        if not (isinstance(value, Chunk) or value in choices):
+            raise ValueError(
+                f"`{name}` of RNN must be one of {list(choices)}{alternatives}, "
+                f"got {value!r}."
+            )
 
 
 def checkpoint_policy_of(memory: Memory) -> Policy | None:
@@ -93,14 +97,6 @@ def is_chosen(equation: Any, policy: Policy) -> bool:
             f"moves arrays from {case.src!r} to {case.dst!r}."
         )
     return case is True or type(case).__name__ == "SaveableType"
-
-
-def _check(name: str, value: Any, choices: tuple, alternatives: str) -> None:
-    if not (isinstance(value, Chunk) or value in choices):
-        raise ValueError(
-            f"`{name}` of RNN must be one of {list(choices)}{alternatives}, "
-            f"got {value!r}."
-        )
 
 
 class OperandStructs(NamedTuple):
