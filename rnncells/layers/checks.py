@@ -135,7 +135,8 @@ def as_arrays(rnn: Any, inputs: Any) -> ArrayTree:
     """
     check_inputs(inputs)
     inputs = jax.tree.map(jnp.asarray, inputs)
-    if rnn.is_initializing():
+    is_weak = [getattr(leaf, "weak_type", False) for leaf in jax.tree.leaves(inputs)]
+    if rnn.is_initializing() or not any(is_weak):
         return inputs
     params = rnn.cell.variables.get("params", {})
     return jax.tree.map(lambda leaf: strongly_typed(leaf, params), inputs)
