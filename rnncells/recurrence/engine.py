@@ -143,17 +143,19 @@ class _Run(NamedTuple):
         weights, recur = self.operands.weights, self.recurrence.step.recur
         evaluator = products.loop_evaluator(weights.products)
 
-        def step(state: tuple, x: tuple) -> tuple[tuple, None]:
-            carry, buffers = state
-            z, i = x
+        def step(state: tuple, z: ArrayTree) -> tuple:
+            carry, buffers, i = state
             result, evaluated = recur(weights.invariants, carry, z, evaluator)
             carry, outputs = result
-            after = Residuals(carry, z, evaluated.values)
-            return (carry, self.buffer.write(buffers, i, outputs, after)), None
+            written = self.buffer.write(buffers, i, outputs, carry, evaluated.values)
+            return carry, written, i + 1
 
         def loop(state: tuple, z: ArrayTree, start: Array | int, steps: int) -> tuple:
-            xs = start + jnp.arange(steps)
-            return scan_with_barriers(step, state, z, xs, self.recurrence.unroll)
+            # Carried, the number of the step needs no array of all numbers.
+            state = *state, jnp.asarray(start)
+            unroll = self.recurrence.unroll
+            carry, buffers, _ = scan_with_barriers(step, state, z, steps, unroll)
+            return carry, self.buffer.write_projected(buffers, z, start)
 
         return loop
 

@@ -41,34 +41,33 @@ def is_small(step: Tree) -> bool:
 
 
 def scan_with_barriers(
-    body: Callable, carry: ArrayTree, first: ArrayTree, xs: ArrayTree, unroll: int = 1
+    body: Callable, carry: ArrayTree, xs: ArrayTree, steps: int, unroll: int = 1
 ) -> ArrayTree:
-    """Scans `body` over `first` and `xs`; `first` is read apart from other work.
+    """Scans `body`, `(carry, x) -> carry`; each x is read apart from other work.
 
-    That is behind barriers, or where they do not hold, one step ahead. `body` is
-    `(carry, (first, x)) -> (carry, None)`. Returns the last carry.
+    That is behind barriers, or where they do not hold, one step ahead. Returns the last
+    carry.
     """
-    if _BARRIERS_HOLD or is_small(structs(first, drop_axis=0)):
+    if _BARRIERS_HOLD or is_small(structs(xs, drop_axis=0)):
 
-        def behind_barrier(carry: ArrayTree, x: tuple) -> tuple[ArrayTree, None]:
-            return body(carry, (step_barrier(x[0]), x[1]))
+        def behind_barrier(carry: ArrayTree, x: ArrayTree) -> tuple[ArrayTree, None]:
+            return body(carry, step_barrier(x)), None
 
-        return jax.lax.scan(behind_barrier, carry, (first, xs), unroll=unroll)[0]
+        # None, because time may be symbolic.
+        length = None if jax.tree.leaves(xs) else steps
+        return jax.lax.scan(behind_barrier, carry, xs, length, unroll=unroll)[0]
 
     def step_at(i: Array | int) -> ArrayTree:
         index = partial(jax.lax.dynamic_index_in_dim, index=i, keepdims=False)
-        return jax.tree.map(partial(index, allow_negative_indices=False), first)
+        return jax.tree.map(partial(index, allow_negative_indices=False), xs)
 
     # What the loop carries is formed once: each step takes up the next one's.
-    def ahead(state: tuple, next_and_x: tuple) -> tuple[tuple, None]:
-        carry, current = state
-        following, x = next_and_x
-        carry, _ = body(carry, (current, x))
-        return (carry, step_at(following)), None
+    def ahead(state: tuple, following: Array) -> tuple[tuple, None]:
+        carry, x = state
+        return (body(carry, x), step_at(following)), None
 
-    following = 1 + jnp.arange(jax.tree.leaves(xs)[0].shape[0])
-    state = carry, step_at(0)
-    return jax.lax.scan(ahead, state, (following, xs), unroll=unroll)[0][0]
+    following = 1 + jnp.arange(steps)
+    return jax.lax.scan(ahead, (carry, step_at(0)), following, unroll=unroll)[0][0]
 
 
 _barrier = Primitive("fusion_barrier")

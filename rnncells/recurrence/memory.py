@@ -241,15 +241,24 @@ class ResidualBuffer(NamedTuple):
         return StepBuffers(outputs, residuals._replace(carry=carries))
 
     def write(
-        self, buffers: StepBuffers, i: Array, outputs: ArrayTree, after: Residuals
+        self, buffers: StepBuffers, i: Array, outputs: ArrayTree, *after: ArrayTree
     ) -> StepBuffers:
-        """Returns the buffers with step `i`; `after` has the carry after the step."""
-        after = select_leaves(after, self.saved)
+        """Returns the buffers with step `i`; `after` has the new carry and values."""
+        carry, values = select_leaves(after, (self.saved.carry, self.saved.values))
         rows = buffers.residuals
         outputs = _write(buffers.outputs, i, self._outputs_not_in_carry(outputs))
-        carry = _write(rows.carry, i + 1, after.carry)
-        z, values = _write((rows.z, rows.values), i, (after.z, after.values))
-        return StepBuffers(outputs, Residuals(carry, z, values))
+        carry = _write(rows.carry, i + 1, carry)
+        return StepBuffers(
+            outputs, Residuals(carry, rows.z, _write(rows.values, i, values))
+        )
+
+    def write_projected(
+        self, buffers: StepBuffers, z: ArrayTree, start: Array | int
+    ) -> StepBuffers:
+        """Returns the buffers with the projected inputs of a chunk."""
+        rows = buffers.residuals
+        z = chunks.write_time(rows.z, select_leaves(z, self.saved.z), start)
+        return buffers._replace(residuals=rows._replace(z=z))
 
     def read_outputs(self, buffers: StepBuffers) -> ArrayTree:
         carry: Any = jax.tree.structure(self.residuals.carry)
