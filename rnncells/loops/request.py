@@ -77,7 +77,7 @@ class StepRequest:
     carry: tuple[Carry, Carry | None]
     xs: StepInputs  # of all steps, `(time, ...)`
     step: Callable = apply_step  # `(cell, carry, inputs) -> (carry, output)`
-    body: Body = Body(keep_all=False)  # see `schedule.scan`
+    body: Body = Body(keep_all=False)  # see `schedule.prepare`
     reset_carry: ArrayTree = None
     # Values of the options in `DEFAULTS`, in place of the layer's.
     options: Mapping[str, Any] = field(default_factory=dict)
