@@ -182,17 +182,13 @@ def _abstract(*arrays: Any, axis: int) -> jax.core.ShapedArray:
 
 
 def _transpose(cotangent: Array, *arrays: Any, axis: int) -> list[Array]:
-    parts, start = [], 0
-    for array in arrays:
-        starts = [jnp.int32(0)] * cotangent.ndim
+    cut = partial(jax.lax.dynamic_slice, cotangent, allow_negative_indices=False)
+    starts, parts, start = [jnp.int32(0)] * cotangent.ndim, [], 0
+    for shape in (array.aval.shape for array in arrays):
         # Not 0, which would be one operand with the starts of the other axes, in
         # another kernel. XLA clamps -1 to 0.
         starts[axis] = barrier(jnp.int32(start or -1))
-        shape = array.aval.shape
-        part = jax.lax.dynamic_slice(
-            cotangent, starts, shape, allow_negative_indices=False
-        )
-        parts.append(part)
+        parts.append(cut(starts, shape))
         start += shape[axis]
     return parts
 
@@ -201,8 +197,7 @@ def _batch(
     arrays: list[Array], axes: list[int | None], *, axis: int
 ) -> tuple[Array, int]:
     front = partial(batching.bdim_at_front, size=mapped_size(arrays, axes))
-    arrays = list(map(front, arrays, axes))
-    return _joined.bind(*arrays, axis=axis + 1), 0
+    return _joined.bind(*map(front, arrays, axes), axis=axis + 1), 0
 
 
 _joined = Primitive("concatenated_weights")
