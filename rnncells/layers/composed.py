@@ -183,11 +183,9 @@ class ComposedLayer(RecurrentLayer):
 
             return composed._apply_layers(run, x, apply)
 
-        def sequence(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype)
-
+        sequence = jax.tree.map(lambda x: x.update(shape=(1, *x.shape)), sample)
         init = nn.init(record, self.clone(parent=None))
-        jax.eval_shape(init, jax.random.key(0), jax.tree.map(sequence, sample))
+        jax.eval_shape(init, jax.random.key(0), sequence)
         return samples
 
 

@@ -183,17 +183,15 @@ class MultiLayerRNN(RecurrentLayer):
         """Returns shapes and dtypes of the states for one step of input."""
         init = partial(any_cell.initialize_carry, self._cell(), None)
         count = self.num_layers * self.directions
-
-        def stacked_struct(leaf: Any) -> jax.ShapeDtypeStruct:
-            return jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype)
-
         carry = jax.eval_shape(init, sample)
         if len(jax.tree.leaves(carry)) not in (1, 2):
             raise ValueError(
                 f"`cell` of {type(self).__name__} must return a cell whose carry is h "
                 f"or (c, h), got {describe(carry)}. Use `Stack` for other cells."
             )
-        return to_states(jax.tree.map(stacked_struct, carry))
+        return to_states(
+            jax.tree.map(lambda x: x.update(shape=(count, *x.shape)), carry)
+        )
 
     def __call__(
         self,

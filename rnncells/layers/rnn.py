@@ -510,10 +510,7 @@ class RNN(RecurrentLayer):
         if not self.learn_initial_carry:
             return any_cell.initialize_carry(self.cell, key, sample)
         batch, _ = any_cell.split_shape(self.cell, jax.tree.leaves(sample)[0].shape)
-        row = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(batch) :], leaf.dtype),
-            sample,
-        )
+        row = jax.tree.map(lambda x: x.update(shape=x.shape[len(batch) :]), sample)
         learned = self.initial_carry(any_cell.initialize_carry(self.cell, key, row))
         return jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, batch + jnp.shape(leaf)), learned
