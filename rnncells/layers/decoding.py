@@ -83,7 +83,12 @@ def decode(rnn: nn.Module, feedback: Feedback, carry: Carry, call: Call) -> Resu
         return results._replace(outputs=(results.outputs, targets))
     step = partial(_step, feedback, deterministic=deterministic)
     first = jax.tree.map(lambda leaf: leaf[0], call.inputs)
-    inputs = _decoding_inputs(rnn, feedback, call.batch)
+    steps, key = feedback.steps, feedback.feed_key
+    keys = None if key is None else key_data(jax.random.split(key, steps))
+    forced = None
+    if targets is not None:
+        forced = _draws(rnn, feedback.rate, (steps, *call.batch))
+    inputs = DecodingInputs(jnp.arange(steps), keys, targets, forced)
     results = _run(rnn, step, call._replace(inputs=inputs), (carry, first))
     carries = None if results.carries is None else results.carries[0]
     return results._replace(carry=results.carry[0], carries=carries)
@@ -96,18 +101,6 @@ def _run(rnn: Any, step: Callable, call: Call, carry: Any) -> Results:
     plan = prepare(call, carry)
     request = StepRequest(rnn, plan.carry, plan.xs, step, plan.body, None, options)
     return plan.results(*table.run(request, (table.FAST, table.PLAIN)))
-
-
-def _decoding_inputs(
-    rnn: nn.Module, feedback: Feedback, batch: tuple[int, ...]
-) -> DecodingInputs:
-    """Returns the inputs of all steps, time first."""
-    steps, key = feedback.steps, feedback.feed_key
-    keys = None if key is None else key_data(jax.random.split(key, steps))
-    forced = None
-    if feedback.targets is not None:
-        forced = _draws(rnn, feedback.rate, (steps, *batch))
-    return DecodingInputs(jnp.arange(steps), keys, feedback.targets, forced)
 
 
 def _draws(rnn: nn.Module, rate: Any, shape: tuple[int, ...]) -> Array:

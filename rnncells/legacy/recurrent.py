@@ -187,35 +187,28 @@ def takes_shape(cell: nn.Module) -> bool:
     return is_users and is_derived
 
 
-def without_cell_size(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple, dict[str, Any]]:
-    """Returns the arguments of `RNN` with the positional arguments of old Flax by name.
-
-    If the second argument is not a bool, it is `cell_size`, and `FIELDS` follow it.
-    """
-    if len(args) < 2 or isinstance(args[1], bool):
-        return args, kwargs
-    cell, *rest = args
-    is_0_6_7 = len(rest) > 3 and not isinstance(rest[3], bool)
-    names = ("cell_size", *(FIELDS_IN_0_6_7 if is_0_6_7 else FIELDS))
-    if len(rest) > len(names):
-        raise TypeError(
-            f"RNN takes at most {len(names)} positional arguments after the cell, the "
-            f"first of them `cell_size`, got {len(rest)}."
-        )
-    named = dict(zip(names, rest, strict=False))
-    for name in named.keys() & kwargs.keys():
-        raise TypeError(f"RNN got `{name}` twice, by position and by name.")
-    return (cell,), {**named, **kwargs}
-
-
 class RNN(OldForms, rnn.RNN):
     __doc__ = rnn.RNN.__doc__
 
     cell_size: Size | None = None
 
-    _named = staticmethod(without_cell_size)
+    @staticmethod
+    def _named(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        # If the second argument is not a bool, it is `cell_size`, and `FIELDS` follow.
+        if len(args) < 2 or isinstance(args[1], bool):
+            return args, kwargs
+        cell, *rest = args
+        is_0_6_7 = len(rest) > 3 and not isinstance(rest[3], bool)
+        names = ("cell_size", *(FIELDS_IN_0_6_7 if is_0_6_7 else FIELDS))
+        if len(rest) > len(names):
+            raise TypeError(
+                f"RNN takes at most {len(names)} positional arguments after the cell, "
+                f"the first of them `cell_size`, got {len(rest)}."
+            )
+        named = dict(zip(names, rest, strict=False))
+        for name in named.keys() & kwargs.keys():
+            raise TypeError(f"RNN got `{name}` twice, by position and by name.")
+        return (cell,), {**named, **kwargs}
 
     @nn.nowrap
     def _advice(self) -> Advice | None:
@@ -250,7 +243,10 @@ class RNN(OldForms, rnn.RNN):
         if self.cell_size is not None and lengths is not None:
             sizes = sizes_of(self, inputs, -self._feature_dims(), options)
             steps = sizes[-1] if sizes else 0
-            options["seq_lengths"] = lengths_as_before(lengths, steps)
+            lengths = lengths if isinstance(lengths, Array) else np.asarray(lengths)
+            # Flax flips a row of length 0 as a whole, and takes its carry at 0 - 1.
+            lengths = lengths + steps * (lengths == 0).astype(jnp.int32)
+            options["seq_lengths"] = lengths
         return super().__call__(inputs, **options)
 
     @nn.nowrap
@@ -313,16 +309,6 @@ def sizes_of(
     time_major = options.get("time_major")
     time_major = layer.time_major if time_major is None else time_major
     return sizes[1:] + sizes[:1] if time_major else sizes
-
-
-def lengths_as_before(lengths: Any, steps: int) -> Any:
-    """Returns lengths with 0 replaced by the number of steps.
-
-    Flax flips a row of length 0 as a whole, and takes its carry at index 0 - 1: the
-    last step.
-    """
-    lengths = lengths if isinstance(lengths, Array) else np.asarray(lengths)
-    return lengths + steps * (lengths == 0).astype(jnp.int32)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import types
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -284,7 +283,13 @@ class FromLinen(nnx.Module):
         try:
             result = linen.apply(variables, *args, rngs=keys, **options, **kwargs)
         except InvalidRngError as error:
-            raise InvalidRngError(_advice(type(self).__name__, error)) from error
+            stream = missing_stream(error) or "dropout"
+            raise InvalidRngError(
+                f"{type(self).__name__} has no random keys for the stream {stream!r}: "
+                "pass `rngs` to the constructor of the module that draws from it, or "
+                "to this call, and name the stream, as in "
+                f"rngs=nnx.Rngs(0, {stream}=1). (In flax.linen: {error})"
+            ) from error
         if mutable:
             result, updates = result
             self._update(updates)
@@ -399,13 +404,9 @@ def from_linen(linen_class: type[nn.Module]) -> type[FromLinen]:
             "`linen_class` of from_linen must be a class of flax.linen modules, got "
             f"{linen_class!r}."
         )
-
-    return types.new_class(
-        linen_class.__name__,
-        (FromLinen,),
-        {"linen": linen_class},
-        lambda namespace: namespace.update(__module__=linen_class.__module__),
-    )
+    kind: Any = type(FromLinen)
+    namespace = {"__module__": linen_class.__module__}
+    return kind(linen_class.__name__, (FromLinen,), namespace, linen=linen_class)
 
 
 def update(module: nnx.Module, variables: Mapping[str, Any]) -> None:
@@ -497,16 +498,6 @@ def _listed(result: Any) -> Any:
         lambda x: ListedStates(*x) if isinstance(x, LSTMStates) else x,
         result,
         is_leaf=lambda x: isinstance(x, LSTMStates),
-    )
-
-
-def _advice(name: str, error: InvalidRngError) -> str:
-    """Returns advice for a call in which linen has no random keys."""
-    stream = missing_stream(error) or "dropout"
-    return (
-        f"{name} has no random keys for the stream {stream!r}: pass `rngs` to the "
-        "constructor of the module that draws from it, or to this call, and name the "
-        f"stream, as in rngs=nnx.Rngs(0, {stream}=1). (In flax.linen: {error})"
     )
 
 

@@ -5,7 +5,6 @@ import keyword
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import chex
 from flax import nnx
 from flax.core import meta
 from flax.nnx.bridge.variables import NNXMeta, to_nnx_var
@@ -39,8 +38,12 @@ def set_variables(module: nnx.Module, variables: Mapping[str, Any]) -> None:
                         f"{collection!r}."
                     )
                 variable[...] = meta.unbox(value)
+            elif isinstance(value, meta.AxisMetadata):
+                # Names of sharded axes stay with the variable.
+                setattr(module, attr, to_nnx_var(collection, value))
             else:
-                setattr(module, attr, _variable(collection, value))
+                kind = nnx.variable_type_from_name(collection, allow_register=True)
+                setattr(module, attr, kind(value))
 
 
 def get_variables(module: nnx.Module) -> Variables:
@@ -83,14 +86,6 @@ class Metadata(NNXMeta):
             return self
         names.insert(index, params.get(meta.PARTITION_NAME))
         return self.replace(metadata={**self.metadata, "out_sharding": tuple(names)})
-
-
-def _variable(collection: str, value: chex.Array | meta.AxisMetadata) -> nnx.Variable:
-    """Returns an NNX variable of the type that belongs to a collection of linen."""
-    if isinstance(value, meta.AxisMetadata):
-        # Names of sharded axes stay with the variable.
-        return to_nnx_var(collection, value)
-    return nnx.variable_type_from_name(collection, allow_register=True)(value)
 
 
 def _is_reserved(module: nnx.Module, name: str) -> bool:
