@@ -114,7 +114,13 @@ class NamedStep:
         taps: StepValues | None = None,
     ) -> tuple[ArrayTree, StepValues]:
         """Returns the result of the function, and the values of the step."""
-        added = {} if taps is None else self._added(taps)
+        # Names of one variable share its place.
+        added: dict[Any, list[Array]] = {}
+        if taps is not None:
+            places = [(self._named[name], tap) for name, tap in taps.values.items()]
+            for variable, tap in [*places, *zip(self._after, taps.carry, strict=True)]:
+                if tap is not None:
+                    added.setdefault(variable, []).append(tap)
 
         def add_taps(equation: Any, operands: list[Array]) -> list[Array]:
             results = bind(equation, operands)
@@ -127,15 +133,6 @@ class NamedStep:
         result = jax.tree.map(lambda _: next(leaves), self.result)
         named = {name: next(leaves) for name in self._named}
         return result, StepValues(named, list(leaves))
-
-    def _added(self, taps: StepValues) -> dict[Any, list[Array]]:
-        """Returns the taps of each variable; names of one variable share its place."""
-        added: dict[Any, list[Array]] = {}
-        places = [(self._named[name], tap) for name, tap in taps.values.items()]
-        for variable, tap in [*places, *zip(self._after, taps.carry, strict=True)]:
-            if tap is not None:
-                added.setdefault(variable, []).append(tap)
-        return added
 
 
 @contextlib.contextmanager

@@ -101,7 +101,10 @@ def solve_steps(
         return c.at[1:].add(-multiply(a[1:], before))
 
     def run(a: Array, b: Array, starts: Array | None, reverse: bool) -> Array:
-        by_associative_scan = partial(_by_associative_scan, is_matrix, reverse)
+        def by_associative_scan(*operands: Any) -> Array:
+            compose = partial(_compose, is_matrix)
+            return jax.lax.associative_scan(compose, operands, reverse=reverse)[1]
+
         if solver == "associative":
             return by_associative_scan(a, b, starts)
         by_loop = partial(_by_loop, reverse)
@@ -133,13 +136,6 @@ def _by_loop(reverse: bool, a: Array, b: Array, starts: Array | None) -> Array:
     # The first step reads no carry, also where `a` is infinite.
     a = a.at[-1 if reverse else 0].set(0)
     return jax.lax.scan(step, jnp.zeros_like(b[0]), (a, b, starts), reverse=reverse)[1]
-
-
-def _by_associative_scan(
-    is_matrix: bool, reverse: bool, a: Array, b: Array, starts: Array | None
-) -> Array:
-    compose = partial(_compose, is_matrix)
-    return jax.lax.associative_scan(compose, (a, b, starts), reverse=reverse)[1]
 
 
 def _compose(is_matrix: bool, first: tuple, second: tuple) -> tuple:

@@ -238,17 +238,15 @@ class DenseInfluence:
 
     def entries(self, jacobian: ColoredJacobian, rows: Array) -> Array:
         """Returns the kept entries of a Jacobian, from its `rows`."""
-        return self._masked(jacobian.full(rows))
+        return jacobian.full(rows)
 
     def product(self, jacobian: ColoredJacobian, rows: Array, j: Array) -> Array:
         """Returns the entries of D J that are kept, from the `rows` of D."""
-        return self._masked(jacobian.full(rows) @ j)
+        product = jacobian.full(rows) @ j
+        return product if self.pattern.all() else jnp.where(self.pattern, product, 0)
 
     def vector_product(self, d_s: Array, j: Array) -> Array:
         return d_s @ j
-
-    def _masked(self, matrix: Array) -> Array:
-        return matrix if self.pattern.all() else jnp.where(self.pattern, matrix, 0)
 
 
 @dataclass(frozen=True, eq=False)
