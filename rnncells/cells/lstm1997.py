@@ -216,10 +216,7 @@ class LSTM1997Cell(RNNCellBase):
 
     @nn.nowrap
     def _net(self, y: Array, projected: Array) -> list[Array]:
-        """Returns the net inputs of the hidden units, one array for each kind.
-
-        If the gradient is truncated, no error is propagated from them to `y`.
-        """
+        """Returns the net inputs of the hidden units, one array for each kind."""
         if self.truncate_gradient:
             y = jax.lax.stop_gradient(y)
         net = self.affine(y, *self._names("h")) + projected

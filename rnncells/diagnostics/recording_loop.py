@@ -137,11 +137,7 @@ class NamedStep:
 
 @contextlib.contextmanager
 def _marked_variables() -> Iterator[None]:
-    """Marks the local variables of modules while JAX traces their methods.
-
-    The mark of an array is an equation of `jax.ad_checkpoint.checkpoint_name` in the
-    jaxpr, whose result nothing reads.
-    """
+    """Marks local variables of traced methods of modules; nothing reads the marks."""
     arguments: dict[FrameType, dict[str, Any]] = {}
     codes: dict[type, set[CodeType]] = {}
 
@@ -341,10 +337,7 @@ class RecordingLoop:
 
 
 def jacobian(function: Callable, carry: Carry, batch_dims: int) -> Array:
-    """Returns the Jacobian of a function of a carry, `(*batch, size, size)`.
-
-    The function maps each row of the batch by itself. Integers are left out.
-    """
+    """Returns the Jacobian of each row, without integers, `(*batch, size, size)`."""
     diff, nondiff = partition(carry)
     row = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape[batch_dims:], leaf.dtype), diff

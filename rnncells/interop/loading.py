@@ -32,10 +32,7 @@ Shapes = dict[str, tuple[int | None, ...]]
 
 
 class Place(NamedTuple):
-    """A cell in a layer: its path in the layer's parameters, number and direction.
-
-    `layer` is None for a cell without a layer.
-    """
+    """A cell: its path in the layer's parameters, its layer if any, and direction."""
 
     cell: nn.Module
     path: tuple[str, ...] = ()

@@ -93,10 +93,7 @@ def _moves(params: State, like: State, names: Mapping[str, str]) -> dict[Path, P
 
 
 def _collections(tree: State) -> dict[Path, Leaves]:
-    """Returns the leaves of `params` and of its siblings, by path.
-
-    A tree without `params` is one collection.
-    """
+    """Returns the leaves of `params` and its siblings, or of the tree, by path."""
     flat = traverse_util.flatten_dict(tree, keep_empty_nodes=True)
     starts = [path.index("params") for path in flat if "params" in path[:-1]]
     depth = min(starts, default=-1) + 1
@@ -128,10 +125,7 @@ def _are_variables(leaves: Leaves) -> bool:
 
 
 def _placed(theirs: dict[Path, Leaves], roots: list[Path]) -> dict[Path, Leaves]:
-    """Moves the collections of `like` to the paths that they have in our tree.
-
-    One tree may be parameters, and the other a training state.
-    """
+    """Moves collections of `like`, maybe bare parameters, to their paths in ours."""
     their_roots, placed = _roots(theirs), dict(theirs)
     alone = len(roots) == len(their_roots) == 1
     for root, other in itertools.product(roots, their_roots):

@@ -54,10 +54,7 @@ def cell_error(owner: str, cell: Any) -> TypeError:
 def check_call(
     layer: nn.Module, deterministic: bool | None, **flags: bool | None
 ) -> dict[str, bool]:
-    """Returns the flags of a call: None takes the layer's field, or False.
-
-    Raises an error if the layer is unbound, or an argument is not a bool.
-    """
+    """Returns the flags of a call, checked: None takes the layer's field, or False."""
     if layer.scope is None:
         raise CallCompactUnboundModuleError()
     given = {name: flag for name, flag in flags.items() if flag is not None}
@@ -106,10 +103,7 @@ def resolve_call(
 def resolve_step(
     rnn: Any, inputs: Any, deterministic: bool | None, **per_row: Any
 ) -> Call:
-    """Returns the arguments of one step of an RNN, as a call on this step alone.
-
-    `per_row` can have `mask` and `resets`.
-    """
+    """Returns one step of an RNN, with `mask` and `resets` per row, as a call on it."""
     inputs = jax.tree.map(lambda leaf: leaf[None], as_arrays(rnn, inputs))
     sizes = check_layout(inputs, rnn._feature_dims())
     for name, rows in per_row.items():
@@ -129,10 +123,7 @@ def check_certificate(rnn: Any) -> None:
 
 
 def as_arrays(rnn: Any, inputs: Any) -> ArrayTree:
-    """Returns the inputs of an RNN as arrays, after checking them.
-
-    Weakly typed arrays get the dtype of the params.
-    """
+    """Returns checked inputs of an RNN; weakly typed ones get the dtype of params."""
     check_inputs(inputs)
     inputs = jax.tree.map(jnp.asarray, inputs)
     is_weak = [getattr(leaf, "weak_type", False) for leaf in jax.tree.leaves(inputs)]
@@ -192,10 +183,7 @@ def warn_sequence_input(batch: tuple[int, ...]) -> None:
 
 
 def warn_narrow_carry(cell: nn.Module, carry: Carry, sample: StructTree) -> None:
-    """Warns if the initial carry has less precision than the cell computes in.
-
-    Each step keeps the dtype of the carry, so all states would be rounded to it.
-    """
+    """Warns if the initial carry has less precision than the cell computes in."""
     # Cells around another one do not know the dtype of its computation.
     if not (has_attribute(cell, "param_dtype") and has_attribute(cell, "dtype")):
         return
@@ -407,10 +395,7 @@ def check_not_in_sequential(layer: nn.Module) -> None:
 
 
 def _callers() -> Iterator[tuple[Any, bool]]:
-    """Yields the modules whose calls are running, and whether each is a Sequential.
-
-    Only the stack of Python knows them, of flax.linen and of NNX.
-    """
+    """Yields running modules, of Python's stack, and whether each is Sequential."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "__call__" and "self" in frame.f_locals:

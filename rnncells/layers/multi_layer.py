@@ -275,10 +275,7 @@ class MultiLayerRNN(RecurrentLayer):
     def _apply_layers(
         self, run: Callable, inputs: Array, deterministic: bool | None
     ) -> tuple[list[Carry], Array]:
-        """Applies all layers, with dropout between them.
-
-        `run(number, layer, inputs, deterministic=...)` applies one of them.
-        """
+        """Applies all layers by `run(number, layer, ...)`, with dropout between."""
         if self.dropout and self.num_layers == 1:
             warn(
                 f"`dropout` of {type(self).__name__} is applied between layers, so it "

@@ -85,10 +85,7 @@ class Padding(NamedTuple):
         kwargs: dict,
         context: Any,
     ) -> Any:
-        """Calls a module, in or of a layer, so that padded steps do not count.
-
-        It is for `nn.intercept_methods`.
-        """
+        """Intercepts a call of a module so that padded steps do not count."""
         module, first = context.module, [name for name in _INPUTS if name in kwargs]
         is_call = context.method_name == "__call__" and (args or first)
         if not is_call or not isinstance(module, _MIXING):
@@ -121,11 +118,7 @@ class Padding(NamedTuple):
 def infer_padding(
     inputs: ArrayTree, time_major: bool, seq_lengths: Any, mask: Any, resets: Any
 ) -> Padding:
-    """Returns the padding of sequences.
-
-    The recurrent layers check lengths, mask and resets; those that do not fit the
-    inputs are ignored here.
-    """
+    """Returns the padding; misfits are ignored, because recurrent layers check them."""
     seq_lengths, mask, resets = map(_as_array, (seq_lengths, mask, resets))
     per_step = mask if seq_lengths is None else seq_lengths
     per_step = resets if per_step is None else per_step
@@ -151,10 +144,7 @@ def step_padding(inputs: ArrayTree, mask: Any) -> Padding:
 
 
 def check_one_step(owner: str, layer: Any, inputs: Any) -> None:
-    """Raises ValueError if a layer needs more than one step, `(batch, features)`.
-
-    It would take the rows of the batch for steps.
-    """
+    """Raises ValueError if a layer would take rows, `(batch, features)`, for steps."""
     if isinstance(layer, nn.BatchNorm) or getattr(inputs, "ndim", None) != 2:
         return
     (rows, features), dtype = inputs.shape, inputs.dtype

@@ -213,10 +213,7 @@ def carry_method(cell: nn.Module) -> Any:
 
 
 def _has_own_old_form(cell: nn.Module) -> bool:
-    """Says whether a user's `initialize_carry` takes `batch_dims` and `size`.
-
-    A method that takes any arguments, to pass them on to another cell, counts.
-    """
+    """Says whether a user's `initialize_carry` takes old, or any, arguments."""
     method = carry_method(cell)
     # The method of RNNCellBase takes any arguments in order to refuse old ones.
     is_of_today = method in (None, RNNCellBase.initialize_carry)

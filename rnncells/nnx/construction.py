@@ -98,10 +98,7 @@ def has_modules(value: Any) -> bool:
 
 
 def frozen(value: Any) -> Any:
-    """Returns a value with tuples for lists and frozen dictionaries for dictionaries.
-
-    Static attributes of NNX modules must have a hash.
-    """
+    """Returns lists and dictionaries in types that have a hash, as nnx needs."""
     if isinstance(value, list):
         return tuple(map(frozen, value))
     return FrozenDict(value) if isinstance(value, dict) else value
@@ -137,10 +134,7 @@ def step_shapes(linen: nn.Module, in_features: int | Shape) -> list[Shape]:
 def initial_variables(
     linen: nn.Module, shape: Shape, key: Array, variables: Variables
 ) -> Variables:
-    """Returns the initial variables of a linen module for a step of some shape.
-
-    Submodules keep those that they have in `variables`.
-    """
+    """Returns variables of a linen module, with initial values unless given."""
     arguments, options = _arguments(linen, shape), _dropout(linen, is_off=True)
     rngs = {PARAMS: key}
     if not variables:

@@ -59,11 +59,7 @@ def convert(
 def _converted(
     value: Any, rngs: nnx.Rngs | None, modules: dict[int, nnx.Module]
 ) -> Any:
-    """Returns linen modules in a field as NNX modules without variables.
-
-    A module that is used twice shares its parameters: `modules` has the NNX modules by
-    the identity of the linen module.
-    """
+    """Returns linen modules in a field, converted once, by identity in `modules`."""
     if isinstance(value, list | tuple):
         return type(value)(_converted(item, rngs, modules) for item in value)
     if not isinstance(value, nn.Module):

@@ -417,11 +417,7 @@ def update(module: nnx.Module, variables: Mapping[str, Any]) -> None:
 
 
 def _linen(value: Any, linen_modules: dict[int, nn.Module]) -> Any:
-    """Returns the linen module of an NNX module; other values are returned as given.
-
-    A module that is used twice shares its parameters: `linen_modules` has the linen
-    modules by the identity of the NNX module.
-    """
+    """Returns the linen module of an NNX module, made once; other values as given."""
     if isinstance(value, nnx.List):
         return [_linen(item, linen_modules) for item in value]
     if not isinstance(value, nnx.Module):

@@ -19,10 +19,7 @@ class Group(nnx.Module):
 
 
 def set_variables(module: nnx.Module, variables: Mapping[str, Any]) -> None:
-    """Writes `{collection: arrays}` into a module; makes missing variables.
-
-    Nested dictionaries become a `Group` each. `if` becomes `if_`, as in flax.nnx.
-    """
+    """Writes `{collection: arrays}` into a module and `Group`s; `if` becomes `if_`."""
     for collection, tree in variables.items():
         for name, value in tree.items():
             attr = f"{name}_" if _is_reserved(module, name) else name

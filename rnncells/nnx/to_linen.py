@@ -48,10 +48,7 @@ class Parts:
 
 
 def variables_of(module: nnx.Module) -> dict[str, Any]:
-    """Returns the arrays of an NNX module: `{"params": ..., "nnx": ...}`.
-
-    Paths become nested dictionaries; positions in lists become strings.
-    """
+    """Returns an NNX module's arrays by path: `{"params": ..., "nnx": ...}`."""
     return traverse_util.unflatten_dict(
         {(name, *map(str, path)): x for (name, path), x in _arrays(module).items()}
     )

@@ -44,10 +44,7 @@ def _named_as(equation: Any) -> Any:
 
 
 def evaluate(equations: Iterable[Any], values: Values, rule: Rule = bind) -> None:
-    """Adds the results of equations to `values`: those of JAX, or of another rule.
-
-    An equation is one of a jaxpr, or any object with `invars` and `outvars`.
-    """
+    """Adds results of objects with `invars` and `outvars` to `values`, by a rule."""
     for equation in equations:
         results = rule(equation, read(values, equation.invars))
         values.update(zip(equation.outvars, results, strict=True))
@@ -251,10 +248,7 @@ def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
 
 
 def _all_equations(jaxpr: Any, varying: list[bool], results: list[bool]) -> Iterator:
-    """Yields each equation, with flags of which operands and results vary.
-
-    The flags of the jaxpr's own results are added to `results`.
-    """
+    """Yields equations with flags of what varies; adds those of the results."""
     varies = dict(zip(jaxpr.invars, varying, strict=True))
 
     def of(variables: list[Any]) -> list[bool]:

@@ -16,10 +16,7 @@ def expand_right(mask: Array, ndim: int) -> Array:
 def select(
     mask: Array, where_true: ArrayTree, where_false: ArrayTree, name: str = "the carry"
 ) -> ArrayTree:
-    """Selects one of two pytrees of `(*batch, ...)` for each row of the batch.
-
-    Raises ValueError if a leaf does not begin with the axes of the mask, `(*batch,)`.
-    """
+    """Selects one of two pytrees of `(*batch, ...)` for each row of the batch."""
 
     def choose(a: Array, b: Array) -> Array:
         if jnp.shape(a)[: mask.ndim] != mask.shape:

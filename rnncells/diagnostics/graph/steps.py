@@ -74,10 +74,7 @@ def steps(equations: Equations) -> tuple[Step, ...]:
 
 
 class _Grouping:
-    """Groups the equations of a function into steps.
-
-    Equations that are a part of another one's step can have a step, too.
-    """
+    """Groups equations into steps; a part of another's step can have its own, too."""
 
     def __init__(self, equations: Equations):
         # An array that is iterated over can have parts that no result depends on.

@@ -167,10 +167,7 @@ class BlockInfluence:
 
 
 def local(step: RowStep) -> Callable:
-    """Returns the step of `Rflo`, `row -> (s, output)`.
-
-    It has no gradients of recurrent products, except those that only the output reads.
-    """
+    """Returns `Rflo`'s step, without gradients of products that feed the carry."""
     parts = SplitStep(
         lambda consts, carry, x: step.function(*consts, carry, x),
         *(step.consts, step.carry_structs, step.x),
