@@ -119,11 +119,11 @@ def signature_of_module(app, what, name, obj, options, signature, annotation):
     return f"({', '.join(arguments)})", None
 
 
-SECTION = re.compile(r"^Attributes(?:, in addition to those of (.*)|:)$")
+SECTION = re.compile(r"^Attributes(?:, in addition to those of ?(.*)|:)$")
 
 
 FIELDS_OF = re.compile(
-    r"^Attributes(?:, in addition to those of `([\w.]+)`)?:\n((?:  .*\n?)+)", re.M
+    r"^Attributes(?:, in addition to those of\s+`([\w.]+)`)?:\n((?:  .*\n?)+)", re.M
 )
 
 
@@ -150,10 +150,10 @@ def sections(app, what, name, obj, options, lines):
         if not found:
             out.append(line)
             continue
-        others = found[1] or ""
-        while others and not others.endswith(":"):
-            others += " " + rest.pop(0).strip()
-        base = others.strip("`:")
+        others = found[1]
+        while others is not None and not others.endswith(":"):
+            others = f"{others} {rest.pop(0).strip()}".strip()
+        base = (others or "").strip("`:")
         # Bases with a page are public names, `rnncells.X` or `X`.
         if others and base.count(".") < 2:
             out += [f"It also has the attributes of {others[:-1]}.", ""]

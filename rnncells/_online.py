@@ -9,18 +9,18 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
-from rnncells.cells.any_cell import apply_step
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.any_cell import apply_step
+from rnncells.cells.contract.carry import Carry
 from rnncells.flax_internals import placed
 from rnncells.gradients import ForwardGradient
-from rnncells.layers.checks import resolve_step
+from rnncells.layers.contract.checks import resolve_step
 from rnncells.layers.rnn import RNN
 from rnncells.loops.request import PureFunction, StepRequest
 from rnncells.loops.rows import Batch, RowProblem, random_keys, row_problem
 from rnncells.loops.table import FORWARD, choose
-from rnncells.recurrence.forward.rows import real_leaves
 from rnncells.recurrence.forward.run import advance_rows
 from rnncells.recurrence.pytrees import combine, inexact, zeros
+from rnncells.recurrence.rows import real_leaves
 from rnncells.recurrence.schedule import Call, LoopCarry, StepInputs
 
 CotangentOf = Callable[[ArrayTree], ArrayTree]

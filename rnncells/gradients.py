@@ -32,12 +32,12 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells._checks import check_count
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.carry import Carry
 from rnncells.cells.stacked import StackedCell
 from rnncells.recurrence.forward.influence import BlockInfluence, Influence, local
-from rnncells.recurrence.forward.rows import RowStep, mark_carry
 from rnncells.recurrence.forward.uoro import RankOneInfluence
 from rnncells.recurrence.pytrees import tree_text
+from rnncells.recurrence.rows import RowStep, mark_carry
 
 # From the cotangent of a carry to the one that takes its place.
 Hook = Callable[[Carry], Carry]

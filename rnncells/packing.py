@@ -16,7 +16,7 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells._checks import check_bools, check_count
-from rnncells.cells.carry import Carry, cast_like, describe, is_alike
+from rnncells.cells.contract.carry import Carry, cast_like, describe, is_alike
 from rnncells.recurrence.masks import select
 
 __all__ = ["Packed", "Plan", "pack", "plan", "unpack"]

@@ -54,10 +54,10 @@ from rnncells.layers.torch_style import GRU as GRU
 from rnncells.layers.torch_style import ElmanRNN as ElmanRNN
 from rnncells.layers.multi_layer import MultiLayerRNN as MultiLayerRNN
 from rnncells.layers.stack import Stack as Stack
-from rnncells.layers.states import LSTMStates as LSTMStates
+from rnncells.layers.contract.states import LSTMStates as LSTMStates
 from rnncells.layers.xlstm_block import XLSTMBlock as XLSTMBlock
 from rnncells.layers.griffin_block import GriffinBlock as GriffinBlock
-from rnncells.layers.sequence_layer import SequenceLayer as SequenceLayer
+from rnncells.layers.contract.sequence_layer import SequenceLayer as SequenceLayer
 from rnncells.recurrence.chunks import Chunk as Chunk
 from rnncells.recurrence.newton import Newton as Newton
 from rnncells.recurrence.newton import Certificate as Certificate
@@ -78,10 +78,10 @@ from rnncells._accumulation import accumulate as accumulate
 from rnncells._accumulation import Accumulated as Accumulated
 
 # To write your own cell:
-from rnncells.cells.base import RNNCellBase as RNNCellBase
-from rnncells.cells.linear import LinearRNNCellBase as LinearRNNCellBase
-from rnncells.cells.matrix import MatrixRNNCellBase as MatrixRNNCellBase
-from rnncells.cells.parameters import ElementwiseAffine as ElementwiseAffine
+from rnncells.cells.contract.base import RNNCellBase as RNNCellBase
+from rnncells.cells.contract.linear import LinearRNNCellBase as LinearRNNCellBase
+from rnncells.cells.contract.matrix import MatrixRNNCellBase as MatrixRNNCellBase
+from rnncells.cells.contract.parameters import ElementwiseAffine as ElementwiseAffine
 from rnncells.testing import check_cell as check_cell
 
 # Submodules, which need no import of their own:

@@ -15,28 +15,28 @@ from flax.core import DenyList
 from flax.errors import InvalidRngError
 from jax import Array
 
-from rnncells.cells.any_cell import (
+from rnncells.cells.contract.any_cell import (
     apply_step,
     deterministic_option,
     initialize_carry,
     split_shape,
 )
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import (
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import (
     Carry,
     InputSpec,
     check_returned,
     input_structs,
     is_alike,
 )
-from rnncells.cells.matrix import MatrixRNNCellBase
-from rnncells.layers.checks import cell_error
+from rnncells.cells.contract.matrix import MatrixRNNCellBase
+from rnncells.layers.contract.checks import cell_error
 from rnncells.layers.rnn import RNN
 from rnncells.loops import table
 from rnncells.loops.request import Obstacle, StepRequest, changed
+from rnncells.recurrence.engine.split_step import SplitStep
 from rnncells.recurrence.pytrees import structs, tree_text, zeros
 from rnncells.recurrence.schedule import StepInputs
-from rnncells.recurrence.split_step import SplitStep
 
 STEPS = 5
 BATCH = 3

@@ -26,7 +26,7 @@ import jax.extend
 import numpy as np
 import pytest
 
-from rnncells.recurrence import memory
+from rnncells.recurrence.engine import memory
 
 # Before test modules make arrays, which belong to the devices that JAX has then.
 jax.config.update("jax_num_cpu_devices", 1)

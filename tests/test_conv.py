@@ -12,7 +12,10 @@ from cases import assert_close, random_like, random_params
 from levels import by_level
 
 import rnncells
-from rnncells.recurrence.convolution import convolve_by_patches, convolve_by_transposed
+from rnncells.recurrence.engine.convolution import (
+    convolve_by_patches,
+    convolve_by_transposed,
+)
 
 
 def test_peepholes_have_the_size_of_images_and_start_at_zero(key):

@@ -20,8 +20,8 @@ from compiled import Program
 from user_cells import OwnCell
 
 import rnncells
+from rnncells.cells.contract.parameters import ElementwiseAffine
 from rnncells.cells.layer_norm import standardize
-from rnncells.cells.parameters import ElementwiseAffine
 
 
 def with_constants(cell, x, **biases):

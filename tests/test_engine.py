@@ -23,7 +23,7 @@ from user_cells import USER_CELLS
 
 import rnncells
 from rnncells import Chunk
-from rnncells.recurrence import affine
+from rnncells.recurrence.engine import affine
 
 # Number of steps: chunks of 4 divide it, chunks of 3 leave a shorter one.
 CHOICES_STEPS = 8

@@ -23,7 +23,7 @@ from levels import by_level
 from user_cells import CountingCell, FlaxCell
 
 import rnncells
-from rnncells.recurrence.affine import Concatenation
+from rnncells.recurrence.engine.affine import Concatenation
 
 ROWS, STEPS, FEATURES = 8, 5, 4
 

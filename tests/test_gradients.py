@@ -34,7 +34,7 @@ from rnncells import (
     TruncatedBptt,
     Uoro,
 )
-from rnncells.recurrence.forward.structure import dependencies
+from rnncells.recurrence.sparsity import dependencies
 
 BATCH, TIME = 2, 5
 # Every method that goes forward in time.

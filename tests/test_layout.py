@@ -107,7 +107,7 @@ def test_page_on_the_engine_names_functions_that_exist():
     places = re.findall(r"`([\w/]+\.py):([\w.]+)`", text)
     assert len(places) > 20
     for file, name in places:
-        path = ROOT / ("" if "/" in file else "rnncells/recurrence") / file
+        path = ROOT / ("" if "/" in file else "rnncells/recurrence/engine") / file
         body = ast.parse(path.read_text()).body
         for part in name.split("."):
             (found,) = (d for d in body if getattr(d, "name", None) == part)

@@ -18,8 +18,8 @@ from levels import by_level, pairwise
 
 import rnncells
 from rnncells.loops.table import LINEAR as LINEAR_LOOP
-from rnncells.recurrence.linear_recurrence import solve_linear
-from rnncells.recurrence.matrix_state import (
+from rnncells.recurrence.linear.elementwise import solve_linear
+from rnncells.recurrence.linear.matrix_state import (
     MatrixChunk,
     MatrixState,
     OuterUpdate,

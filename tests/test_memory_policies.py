@@ -15,7 +15,7 @@ from user_cells import OwnCell
 
 import rnncells
 from rnncells.recurrence.chunks import split_time
-from rnncells.recurrence.split_step import SplitStep
+from rnncells.recurrence.engine.split_step import SplitStep
 
 
 @pytest.mark.parametrize("time", [1, 2, 7, 24, 97, 1020])

@@ -243,8 +243,8 @@ class OwnLinen(FlaxCell):
     def setup(self):
         self.in_ = nn.Dense(self.features)
         self.if__ = nn.Dense(self.features, use_bias=False)
-        self.train = rnncells.cells.parameters.ElementwiseAffine()
-        self.load_ = rnncells.cells.parameters.ElementwiseAffine()
+        self.train = rnncells.cells.contract.parameters.ElementwiseAffine()
+        self.load_ = rnncells.cells.contract.parameters.ElementwiseAffine()
 
     def __call__(self, h, x):
         noise = jax.random.normal(self.make_rng("noise"), h.shape)

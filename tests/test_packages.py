@@ -92,7 +92,7 @@ CELL = {
 
 import jax.numpy as jnp
 
-from rnncells.cells.fields import DenseCell
+from rnncells.cells.contract.fields import DenseCell
 
 
 class LeakyCell(DenseCell):

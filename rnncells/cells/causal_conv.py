@@ -6,9 +6,9 @@ from chex import ArrayTree
 from flax.typing import Initializer
 from jax import Array
 
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import CellFields
-from rnncells.cells.parameters import param
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.fields import CellFields
+from rnncells.cells.contract.parameters import param
 from rnncells.recurrence.pytrees import expand_left
 
 
@@ -31,7 +31,7 @@ class CausalConvCell(CellFields):
     >>> y.shape
     (2, 7, 3)
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       features: width of the inputs and the outputs.
       kernel_size: number of steps in the sum, at least 2. Default: 4.
       kernel_init: initializer of the kernel, `(kernel_size, 1, features)`.

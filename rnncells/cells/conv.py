@@ -12,9 +12,9 @@ from jax import Array
 
 from rnncells import initializers
 from rnncells._checks import check_count
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.parameters import ElementwiseAffine
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.parameters import ElementwiseAffine
 
 # Names of paddings of `flax.linen.Conv`.
 PADDINGS = "SAME", "SAME_LOWER", "VALID", "CIRCULAR", "REFLECT", "CAUSAL"

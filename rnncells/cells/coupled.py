@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import GatedCell
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.fields import GatedCell
 
 
 class CoupledLSTMCell(GatedCell):
@@ -29,7 +29,7 @@ class CoupledLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.GatedCell`:
       use_bias: whether the gates have biases. Default: True.
 
     Choose a `gate_fn` with values in [0, 1].

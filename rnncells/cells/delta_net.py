@@ -10,11 +10,11 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.carry import ShapeTree
-from rnncells.cells.fields import CellFields
-from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
-from rnncells.cells.parameters import param
-from rnncells.recurrence.matrix_state import OuterUpdate
+from rnncells.cells.contract.carry import ShapeTree
+from rnncells.cells.contract.fields import CellFields
+from rnncells.cells.contract.matrix import MatrixRNNCellBase, split_heads
+from rnncells.cells.contract.parameters import param
+from rnncells.recurrence.linear.matrix_state import OuterUpdate
 from rnncells.recurrence.pytrees import expand_left, full_precision
 
 
@@ -50,7 +50,7 @@ class DeltaNetCell(MatrixRNNCellBase, CellFields):
     >>> carry.shape, y.shape
     ((2, 2, 2, 2), (2, 4))
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       features: width of the output, an int.
       num_heads: number of heads, which divides `features`. Default: 1.
       kernel_init: initializer of the kernels. Default: LeCun normal.

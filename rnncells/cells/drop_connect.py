@@ -8,9 +8,9 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells._checks import check_deterministic, check_rate, check_rng
-from rnncells.cells.carry import Carry
-from rnncells.cells.parameters import DenseParams
-from rnncells.cells.wrapper import WrapperCell
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.parameters import DenseParams
+from rnncells.cells.contract.wrapper import WrapperCell
 from rnncells.flax_internals import copy_bound, run_setup
 
 

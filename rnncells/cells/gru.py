@@ -9,8 +9,8 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.carry import Carry
-from rnncells.cells.fields import GatedCell, VectorCell
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.fields import GatedCell, VectorCell
 
 
 class GRUCell(GatedCell):
@@ -37,7 +37,7 @@ class GRUCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.GatedCell`:
       reset_after: whether the reset gate acts after the recurrent product.
         Default: True.
       use_bias: whether the gates have biases. Default: True.

@@ -7,9 +7,9 @@ from chex import ArrayTree
 from flax.typing import Initializer
 from jax import Array
 
-from rnncells.cells.carry import Carry
-from rnncells.cells.fields import CellFields
-from rnncells.cells.parameters import ElementwiseAffine
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.fields import CellFields
+from rnncells.cells.contract.parameters import ElementwiseAffine
 
 
 class IndRNNCell(CellFields):
@@ -28,7 +28,7 @@ class IndRNNCell(CellFields):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       activation_fn: activation function, relu in the equation. Default: relu.
       kernel_init: initializer of W, `(features_in, features)`. Default: LeCun normal.
       recurrent_init: initializer of u, `(features,)`. To keep relu from exploding over

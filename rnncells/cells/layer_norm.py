@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import GatedCell
-from rnncells.cells.parameters import ElementwiseAffine
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.fields import GatedCell
+from rnncells.cells.contract.parameters import ElementwiseAffine
 
 
 def standardize(x: Array, epsilon: float) -> Array:
@@ -45,7 +45,7 @@ class LayerNormLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.GatedCell`:
       use_bias: whether the norms have shifts β. Default: True.
       epsilon: constant added to the variance: 1e-5 in the authors' code, 1e-6 in
         `flax.linen.LayerNorm`. Default: 1e-5.
@@ -117,7 +117,7 @@ class LayerNormGRUCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.GatedCell`:
       use_bias: whether the norms have shifts β. Default: True.
       epsilon: constant added to the variance: 1e-5 in the authors' code, 1e-6 in
         `flax.linen.LayerNorm`. Default: 1e-5.

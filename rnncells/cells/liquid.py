@@ -11,9 +11,9 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.carry import Carry
-from rnncells.cells.fields import CellFields
-from rnncells.cells.parameters import param
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.fields import CellFields
+from rnncells.cells.contract.parameters import param
 from rnncells.recurrence.pytrees import expand_left, full_precision
 
 Mode = Literal["default", "pure", "no_gate"]
@@ -59,7 +59,7 @@ class CfCCell(CellFields):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       mode: `'default'`, `'no_gate'` or `'pure'`. Default: `'default'`.
       backbone_features: width of each layer of the backbone. Default: 128.
       backbone_layers: number of layers of the backbone, at least 1. Default: 1.
@@ -161,7 +161,7 @@ class LTCCell(CellFields):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       features: number of neurons, an int.
       unfolds: number of steps of the solver. Default: 6.
       positive_fn: function that makes parameters positive. Default: softplus.

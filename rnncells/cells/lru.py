@@ -8,10 +8,10 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import CellFields
-from rnncells.cells.linear import LinearRNNCellBase
-from rnncells.cells.parameters import param
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.fields import CellFields
+from rnncells.cells.contract.linear import LinearRNNCellBase
+from rnncells.cells.contract.parameters import param
 from rnncells.recurrence.pytrees import expand_left, full_precision
 
 
@@ -58,7 +58,7 @@ class LRUCell(LinearRNNCellBase, CellFields):
     >>> carry.dtype, y.shape
     (dtype('complex64'), (2, 4))
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       features: width of the output, an int.
       state_features: number of complex numbers in the state; None: `features`.
         Default: None.
@@ -173,7 +173,7 @@ class RGLRUCell(LinearRNNCellBase, CellFields):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       features: number of units, and width of the inputs; None: width of the carry.
       kernel_init: initializer of W_a and W_x. Default: LeCun normal.
       bias_init: initializer of b_a and b_x. Default: zeros.

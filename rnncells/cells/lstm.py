@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import GatedCell
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.fields import GatedCell
 
 
 class LSTMCell(GatedCell):
@@ -29,7 +29,7 @@ class LSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.GatedCell`:
       use_bias: whether the gates have biases. Default: True.
       num_heads: number of heads, which divides `features`. The units of a head see
         only each other: recurrent kernels are block-diagonal, and are stored as

@@ -14,8 +14,8 @@ from jax import Array
 
 from rnncells import initializers
 from rnncells._checks import check_count
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry, ShapeTree
 
 HIDDEN_UNITS = ("in", "cell", "out")
 

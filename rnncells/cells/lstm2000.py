@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.carry import Carry
 from rnncells.cells.lstm1997 import LSTM1997Cell, Units
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.linear import LinearGatedCell
+from rnncells.cells.contract.linear import LinearGatedCell
 
 
 def positive(x: Array) -> Array:
@@ -34,7 +34,8 @@ class MinGRUCell(LinearGatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`:
+    Attributes, in addition to those of
+    `rnncells.cells.contract.linear.LinearGatedCell`:
       activation_fn: activation function of the candidate, g in the equations. The
         main text of the paper has none: `activation_fn=lambda x: x`.
         Default: g, as in appendix B and in the paper's experiments.
@@ -81,7 +82,8 @@ class MinLSTMCell(LinearGatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`:
+    Attributes, in addition to those of
+    `rnncells.cells.contract.linear.LinearGatedCell`:
       activation_fn: activation function of the candidate, g in the equations. The
         main text of the paper has none: `activation_fn=lambda x: x`.
         Default: g, as in appendix B and in the paper's experiments.

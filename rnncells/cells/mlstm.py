@@ -10,10 +10,10 @@ from flax.typing import Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import CellFields
-from rnncells.cells.matrix import MatrixRNNCellBase, split_heads
-from rnncells.recurrence.matrix_state import MatrixState, OuterUpdate
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.fields import CellFields
+from rnncells.cells.contract.matrix import MatrixRNNCellBase, split_heads
+from rnncells.recurrence.linear.matrix_state import MatrixState, OuterUpdate
 from rnncells.recurrence.pytrees import full_precision
 
 ForgetGate = Literal["sigmoid", "exp"]
@@ -49,7 +49,7 @@ class MLSTMCell(MatrixRNNCellBase, CellFields):
     >>> C.shape, y.shape
     ((2, 2, 2, 2), (2, 4))
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       features: width of the output, an int.
       num_heads: number of heads, which divides `features`. Default: 1.
       kernel_init: initializer of W_q, W_k, W_v and W_o, each `(features_in, features)`.

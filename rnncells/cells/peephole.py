@@ -6,9 +6,9 @@ from chex import ArrayTree
 from flax.typing import Initializer
 from jax import Array
 
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import GatedCell
-from rnncells.cells.parameters import ElementwiseAffine
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.fields import GatedCell
+from rnncells.cells.contract.parameters import ElementwiseAffine
 
 
 class PeepholeLSTMCell(GatedCell):
@@ -32,7 +32,7 @@ class PeepholeLSTMCell(GatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.GatedCell`:
       use_bias: whether the gates have biases. Default: True.
       peephole_init: initializer of p_i, p_f and p_o, each `(features,)`. With zeros,
         the cell starts as an `LSTMCell`. Default: zeros.

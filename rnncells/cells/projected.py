@@ -6,10 +6,10 @@ from chex import ArrayTree
 from flax.typing import Initializer
 from jax import Array
 
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import check_projection
-from rnncells.cells.fields import GatedCell
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.checks import check_projection
+from rnncells.cells.contract.fields import GatedCell
 
 
 class ProjectionFields(RNNCellBase):
@@ -44,7 +44,7 @@ class ProjectedLSTMCell(GatedCell, ProjectionFields):  # type: ignore[misc]
     >>> c.shape, h.shape, y.shape
     ((5, 4), (5, 2), (5, 2))
 
-    Attributes, in addition to those of `rnncells.cells.fields.GatedCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.GatedCell`:
       features: number of units, the width of c_t; None is not possible.
       proj_features: width of h_t, less than `features`. W_hi, W_hf, W_hg and W_ho are
         `(proj_features, features)` each.

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.carry import Carry
-from rnncells.cells.linear import LinearGatedCell
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.linear import LinearGatedCell
 
 Pooling = Literal["f", "fo", "ifo"]
 
@@ -39,7 +39,8 @@ class QRNNCell(LinearGatedCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.linear.LinearGatedCell`:
+    Attributes, in addition to those of
+    `rnncells.cells.contract.linear.LinearGatedCell`:
       pooling: `'f'`, `'fo'` or `'ifo'`. Default: `'fo'`.
       activation_fn: activation function of the candidate, tanh in the equations.
         Default: tanh.

@@ -3,8 +3,8 @@
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.carry import Carry
-from rnncells.cells.fields import DenseCell
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.fields import DenseCell
 
 
 class SimpleCell(DenseCell):
@@ -23,7 +23,7 @@ class SimpleCell(DenseCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.DenseCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.DenseCell`:
       residual: whether h_{t-1} is added inside the activation. Default: False.
       use_bias: whether there is a bias. Default: True.
       num_heads: number of heads, which divides `features`. The units of a head see

@@ -7,10 +7,10 @@ from flax.typing import Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.fields import DenseCell
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.fields import DenseCell
 from rnncells.cells.mlstm import ForgetGate
-from rnncells.recurrence.matrix_state import lowest
+from rnncells.recurrence.linear.matrix_state import lowest
 from rnncells.recurrence.pytrees import full_precision
 
 
@@ -42,7 +42,7 @@ class SLSTMCell(DenseCell):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.DenseCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.DenseCell`:
       num_heads: number of heads, which divides `features`. The units of a head see
         only each other: recurrent kernels are block-diagonal, and are stored as
         `(num_heads, features / num_heads, features / num_heads)`. Default: 1.

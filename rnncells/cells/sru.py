@@ -9,9 +9,9 @@ from flax.typing import Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.carry import Carry
-from rnncells.cells.fields import CellFields
-from rnncells.cells.parameters import ElementwiseAffine
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.fields import CellFields
+from rnncells.cells.contract.parameters import ElementwiseAffine
 
 
 class SRUCell(CellFields):
@@ -34,7 +34,7 @@ class SRUCell(CellFields):
     >>> y.shape
     (2, 4)
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       kernel_init: initializer of W, W_f, W_r and W_p, each `(features_in, features)`.
         Default: LeCun normal.
       recurrent_init: initializer of v_f and v_r, each `(features,)`. Default: uniform

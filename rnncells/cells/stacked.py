@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import check_list
-from rnncells.cells import any_cell
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, ShapeTree
-from rnncells.cells.checks import check_not_states
+from rnncells.cells.contract import any_cell
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry, ShapeTree
+from rnncells.cells.contract.checks import check_not_states
 from rnncells.flax_internals import run_setup
 from rnncells.recurrence.pytrees import StructTree, structs
 

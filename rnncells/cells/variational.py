@@ -9,8 +9,8 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells._checks import check_deterministic, check_rate, check_rng
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 from rnncells.flax_internals import copy_bound

@@ -9,8 +9,8 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells._checks import check_deterministic, check_rate, check_rng
-from rnncells.cells.carry import Carry
-from rnncells.cells.wrapper import WrapperCell
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.wrapper import WrapperCell
 
 
 class ZoneoutCell(WrapperCell):

@@ -13,10 +13,10 @@ from flax import traverse_util
 from flax.core.scope import union_filters
 from jax import Array
 
-from rnncells.cells.any_cell import apply_step
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.any_cell import apply_step
+from rnncells.cells.contract.carry import Carry
 from rnncells.diagnostics import recording_loop
-from rnncells.layers.checks import resolve_call
+from rnncells.layers.contract.checks import resolve_call
 from rnncells.layers.rnn import RNN
 from rnncells.recurrence.pytrees import combine, inexact, zeros
 

@@ -20,9 +20,9 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.flatten_util import ravel_pytree
 
-from rnncells.cells.any_cell import apply_step, is_cell
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.any_cell import apply_step, is_cell
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry
 from rnncells.loops.request import Obstacle, StepRequest
 from rnncells.recurrence.jaxprs import bind, is_variable, live_equations, trace
 from rnncells.recurrence.masks import expand_right

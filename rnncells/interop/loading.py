@@ -17,8 +17,8 @@ from flax import traverse_util
 from flax.core import FrozenDict
 from jax import Array
 
-from rnncells.cells.any_cell import feature_dims
-from rnncells.cells.base import RNNCellBase
+from rnncells.cells.contract.any_cell import feature_dims
+from rnncells.cells.contract.base import RNNCellBase
 from rnncells.interop.table import Form, Library
 from rnncells.layers.bidirectional import Bidirectional
 from rnncells.layers.multi_layer import MultiLayerRNN

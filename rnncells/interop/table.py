@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import flax.linen as nn
 
-from rnncells.cells.base import RNNCellBase
+from rnncells.cells.contract.base import RNNCellBase
 from rnncells.cells.conv import ConvLSTMCell
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell

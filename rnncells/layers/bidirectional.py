@@ -13,11 +13,11 @@ from jax import Array
 
 from rnncells._checks import check_instance
 from rnncells._user_warning import warn
-from rnncells.cells.any_cell import takes_any_keyword
-from rnncells.cells.carry import Carry
-from rnncells.layers.checks import arguments_by_layer, check_call
+from rnncells.cells.contract.any_cell import takes_any_keyword
+from rnncells.cells.contract.carry import Carry
+from rnncells.layers.contract.checks import arguments_by_layer, check_call
+from rnncells.layers.contract.sequence_layer import RecurrentLayer
 from rnncells.layers.rnn import RNN
-from rnncells.layers.sequence_layer import RecurrentLayer
 from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import PaddedOutputs
 

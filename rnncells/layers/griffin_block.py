@@ -8,7 +8,7 @@ from chex import ArrayTree
 
 from rnncells.cells.causal_conv import CausalConvCell
 from rnncells.cells.lru import RGLRUCell
-from rnncells.layers.residual_block import ResidualBlock
+from rnncells.layers.contract.residual_block import ResidualBlock
 from rnncells.layers.rnn import RNN
 
 
@@ -33,7 +33,8 @@ class GriffinBlock(ResidualBlock):
     >>> y.shape
     (2, 7, 8)
 
-    Attributes, in addition to those of `rnncells.layers.residual_block.ResidualBlock`:
+    Attributes, in addition to those of
+    `rnncells.layers.contract.residual_block.ResidualBlock`:
       recurrent_features: width of the RG-LRU; None: `features`. Default: None.
       inner_features: width inside of the gated network; None: 3 times `features`.
         Default: None.

@@ -15,23 +15,23 @@ from jax import Array
 from rnncells import initializers
 from rnncells._checks import check_deterministic, check_rate, check_rng
 from rnncells._user_warning import warn
-from rnncells.cells import any_cell
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry, describe, input_structs
+from rnncells.cells.contract import any_cell
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry, describe, input_structs
 from rnncells.gradients import Bptt, Gradient, check_gradient
-from rnncells.layers import checks
 from rnncells.layers.bidirectional import Bidirectional
-from rnncells.layers.rnn import RNN, Implementation
-from rnncells.layers.sequence_layer import RecurrentLayer
-from rnncells.layers.states import (
+from rnncells.layers.contract import checks
+from rnncells.layers.contract.sequence_layer import RecurrentLayer
+from rnncells.layers.contract.states import (
     States,
     check_states,
     states_tuple,
     to_carry,
     to_states,
 )
+from rnncells.layers.rnn import RNN, Implementation
 from rnncells.loops.table import check_options
-from rnncells.recurrence.memory import Memory, Projection
+from rnncells.recurrence.engine.memory import Memory, Projection
 from rnncells.recurrence.pytrees import StructTree, structs
 
 

@@ -13,20 +13,20 @@ from flax.core.scope import CollectionFilter, PRNGSequenceFilter
 from flax.typing import InOutScanAxis
 from jax import Array
 
-from rnncells.cells import any_cell
-from rnncells.cells.carry import Carry, cast_like, strongly_typed
-from rnncells.cells.checks import check_not_states
-from rnncells.cells.parameters import LearnedCarry
+from rnncells.cells.contract import any_cell
+from rnncells.cells.contract.carry import Carry, cast_like, strongly_typed
+from rnncells.cells.contract.checks import check_not_states
+from rnncells.cells.contract.parameters import LearnedCarry
 from rnncells.gradients import Bptt, Gradient, check_gradient
-from rnncells.layers import checks
-from rnncells.layers.decoding import check_decodes, check_feedback, decode
-from rnncells.layers.sequence_layer import RecurrentLayer
+from rnncells.layers.contract import checks
+from rnncells.layers.contract.decoding import check_decodes, check_feedback, decode
+from rnncells.layers.contract.sequence_layer import RecurrentLayer
 from rnncells.loops import table
 from rnncells.loops.plain import run_once
 from rnncells.loops.request import StepRequest
 from rnncells.loops.rows import exact_certificate
 from rnncells.recurrence import schedule
-from rnncells.recurrence.memory import Memory, Projection, check_memory
+from rnncells.recurrence.engine.memory import Memory, Projection, check_memory
 from rnncells.recurrence.mesh import sharded_as_batch
 from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import StructTree

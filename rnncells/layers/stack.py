@@ -9,10 +9,10 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells._checks import check_list
-from rnncells.cells.any_cell import is_cell, warn_shared_layers
-from rnncells.cells.carry import Carry
-from rnncells.layers.checks import check_depth
-from rnncells.layers.composed import ComposedLayer
+from rnncells.cells.contract.any_cell import is_cell, warn_shared_layers
+from rnncells.cells.contract.carry import Carry
+from rnncells.layers.contract.checks import check_depth
+from rnncells.layers.contract.composed import ComposedLayer
 from rnncells.layers.rnn import RNN
 
 

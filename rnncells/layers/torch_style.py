@@ -5,8 +5,8 @@ from typing import Literal
 
 import flax.linen as nn
 
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.checks import check_projection
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.checks import check_projection
 from rnncells.cells.gru import GRUCell
 from rnncells.cells.lstm import LSTMCell
 from rnncells.cells.projected import ProjectedLSTMCell

@@ -11,10 +11,10 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells.cells.causal_conv import CausalConvCell
+from rnncells.cells.contract.parameters import ElementwiseAffine
 from rnncells.cells.mlstm import MLSTMCell
-from rnncells.cells.parameters import ElementwiseAffine
 from rnncells.cells.slstm import SLSTMCell
-from rnncells.layers.residual_block import ResidualBlock
+from rnncells.layers.contract.residual_block import ResidualBlock
 from rnncells.layers.rnn import RNN
 
 Kind = Literal["mlstm", "slstm"]
@@ -50,7 +50,8 @@ class XLSTMBlock(ResidualBlock):
     >>> y.shape
     (2, 7, 8)
 
-    Attributes, in addition to those of `rnncells.layers.residual_block.ResidualBlock`:
+    Attributes, in addition to those of
+    `rnncells.layers.contract.residual_block.ResidualBlock`:
       kind: `'mlstm'`, which runs many steps at once, or `'slstm'`, a loop over time.
         Default: `'mlstm'`.
       num_heads: number of heads, which divides the width of the cell. Default: 4.

@@ -18,8 +18,8 @@ import jax
 from chex import PRNGKey
 
 from rnncells._user_warning import user_frame, warn_at
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry
 
 # This version removes `rnncells.legacy`, and not before this day.
 REMOVAL_DATE = datetime.date(2028, 1, 1)

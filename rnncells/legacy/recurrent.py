@@ -11,9 +11,10 @@ import numpy as np
 from chex import ArrayTree, PRNGKey
 from jax import Array
 
-from rnncells.cells import base, conv, gru, lstm, simple
-from rnncells.cells.any_cell import split_shape
-from rnncells.cells.carry import Carry, is_shape
+from rnncells.cells import conv, gru, lstm, simple
+from rnncells.cells.contract import base
+from rnncells.cells.contract.any_cell import split_shape
+from rnncells.cells.contract.carry import Carry, is_shape
 from rnncells.flax_internals import with_width_of
 from rnncells.layers import bidirectional, rnn
 from rnncells.legacy._old_forms import (

@@ -5,14 +5,15 @@ from chex import ArrayTree
 
 from rnncells.loops.plain import PlainLoop
 from rnncells.loops.request import Loop, StepRequest
-from rnncells.recurrence import engine, memory
-from rnncells.recurrence.engine import EngineOperands
+from rnncells.recurrence.engine import memory
+from rnncells.recurrence.engine import run as engine
+from rnncells.recurrence.engine.run import EngineOperands
+from rnncells.recurrence.engine.split_step import SplitStep
 from rnncells.recurrence.pytrees import inexact
-from rnncells.recurrence.split_step import SplitStep
 
 
 class FastLoop(Loop):
-    """The loop of recurrence/engine.py."""
+    """The loop of recurrence/engine/run.py."""
 
     name = "fast loop"
     options = {

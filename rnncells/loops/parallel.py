@@ -9,14 +9,17 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.carry import Carry, cast_like
 from rnncells.cells.causal_conv import CausalConvCell
-from rnncells.cells.linear import LinearRNNCellBase, check_coefficients
-from rnncells.cells.matrix import MatrixRNNCellBase
+from rnncells.cells.contract.carry import Carry, cast_like
+from rnncells.cells.contract.linear import LinearRNNCellBase, check_coefficients
+from rnncells.cells.contract.matrix import MatrixRNNCellBase
 from rnncells.flax_internals import with_width_of
 from rnncells.loops.request import Loop, Obstacle, StepRequest
-from rnncells.recurrence import linear_recurrence, masks, matrix_state, memory
+from rnncells.recurrence import masks
 from rnncells.recurrence.chunks import scan_chunks
+from rnncells.recurrence.engine import memory
+from rnncells.recurrence.linear import elementwise as linear_recurrence
+from rnncells.recurrence.linear import matrix_state
 from rnncells.recurrence.pytrees import inexact
 from rnncells.recurrence.schedule import LoopCarry, StepInputs
 

@@ -13,18 +13,18 @@ from flax.core.scope import in_filter
 from flax.errors import FlaxError, InvalidRngError
 
 from rnncells import flax_internals
-from rnncells.cells.any_cell import apply_step
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.any_cell import apply_step
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry
 from rnncells.flax_internals import DrawCounts, RngStreams, UnboundCell
 from rnncells.gradients import Bptt
-from rnncells.recurrence import memory
+from rnncells.recurrence.engine import memory
+from rnncells.recurrence.engine.split_step import SplitStep
 from rnncells.recurrence.jaxprs import has_side_effects, why_not_vmapped
 from rnncells.recurrence.mesh import has_mesh_types
 from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import structs
 from rnncells.recurrence.schedule import Body, StepInputs
-from rnncells.recurrence.split_step import SplitStep
 
 # Measured on an H200 (docs/benchmarks-gpu.md): 2 are slower, 8 and 16 gain little.
 _STEPS_ON_GPU = 4

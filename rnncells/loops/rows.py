@@ -11,15 +11,16 @@ import numpy as np
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.any_cell import feature_dims
+from rnncells.cells.contract.any_cell import feature_dims
 from rnncells.loops.fast import plan_of
 from rnncells.loops.request import Loop, Obstacle, PureFunction, StepRequest
-from rnncells.recurrence import engine, newton, pytrees
+from rnncells.recurrence import newton, pytrees
 from rnncells.recurrence.chunks import Segment, split_time
+from rnncells.recurrence.engine import run as engine
 from rnncells.recurrence.forward import run as forward
-from rnncells.recurrence.forward.rows import RowStep, join, real_leaves
 from rnncells.recurrence.newton import Certificate, Newton
 from rnncells.recurrence.pytrees import StructTree, Tree
+from rnncells.recurrence.rows import RowStep, join, real_leaves
 
 _DRAWING = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 _NEED = "Forward methods of `gradient` and implementation='newton' need a cell"

@@ -17,8 +17,8 @@ from flax.errors import InvalidRngError
 from jax import Array
 
 from rnncells._argument_hints import explanation
-from rnncells.cells.any_cell import feature_dims, initialize_carry, is_cell
-from rnncells.cells.carry import is_shape
+from rnncells.cells.contract.any_cell import feature_dims, initialize_carry, is_cell
+from rnncells.cells.contract.carry import is_shape
 from rnncells.layers.multi_layer import MultiLayerRNN
 from rnncells.nnx.parameters import PARAMS, Variables
 from rnncells.recurrence.pytrees import zeros

@@ -10,7 +10,7 @@ from flax import nnx
 from flax.core import meta
 
 from rnncells import testing
-from rnncells.cells.carry import InputSpec
+from rnncells.cells.contract.carry import InputSpec
 from rnncells.nnx.construction import has_modules
 from rnncells.nnx.from_linen import NNX_CLASSES, FromLinen, from_linen, update
 from rnncells.nnx.to_linen import NNXLayer, linen_of

@@ -15,8 +15,8 @@ from flax.errors import InvalidRngError
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
-from rnncells.cells.any_cell import declared_streams, is_cell
-from rnncells.cells.carry import Carry, InputSpec, input_structs, input_tuples
+from rnncells.cells.contract.any_cell import declared_streams, is_cell
+from rnncells.cells.contract.carry import Carry, InputSpec, input_structs, input_tuples
 from rnncells.flax_internals import is_key
 from rnncells.interop.loading import (
     check_arrays,
@@ -25,7 +25,7 @@ from rnncells.interop.loading import (
     shapes,
     without_nnx_spelling,
 )
-from rnncells.layers.states import LSTMStates
+from rnncells.layers.contract.states import LSTMStates
 from rnncells.nnx.construction import (
     bound,
     drawn_streams,

@@ -11,8 +11,8 @@ import jax
 from chex import PRNGKey
 from flax import nnx, traverse_util
 
-from rnncells.cells.any_cell import feature_dims, has_attribute
-from rnncells.cells.carry import Carry, InputSpec, input_structs
+from rnncells.cells.contract.any_cell import feature_dims, has_attribute
+from rnncells.cells.contract.carry import Carry, InputSpec, input_structs
 from rnncells.nnx.parameters import PARAMS
 from rnncells.recurrence.pytrees import structs
 

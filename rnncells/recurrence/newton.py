@@ -29,11 +29,11 @@ import numpy as np
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence.forward.rows import RowOperands, RowStep
 from rnncells.recurrence.forward.run import DiffOperands, NondiffOperands
-from rnncells.recurrence.forward.structure import color_rows
-from rnncells.recurrence.linear_recurrence import solve_steps
+from rnncells.recurrence.linear.elementwise import solve_steps
 from rnncells.recurrence.pytrees import combine, zero_tangents
+from rnncells.recurrence.rows import RowOperands, RowStep
+from rnncells.recurrence.sparsity import color_rows
 
 JacobianKind = Literal["full", "diagonal"]
 

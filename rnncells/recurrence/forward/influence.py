@@ -34,11 +34,11 @@ import numpy as np
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence import products
-from rnncells.recurrence.forward.rows import RowOperands, RowStep, add_flat, join
-from rnncells.recurrence.forward.structure import color_rows
+from rnncells.recurrence.engine import products
+from rnncells.recurrence.engine.split_step import SplitStep
 from rnncells.recurrence.pytrees import combine, inexact, partition
-from rnncells.recurrence.split_step import SplitStep
+from rnncells.recurrence.rows import RowOperands, RowStep, add_flat, join
+from rnncells.recurrence.sparsity import color_rows
 
 
 class Influence:

@@ -16,7 +16,7 @@ from jax import Array
 
 from rnncells.recurrence import pytrees
 from rnncells.recurrence.chunks import Segment, slice_time, write_time
-from rnncells.recurrence.forward.rows import RowOperands, RowStep, add_flat
+from rnncells.recurrence.rows import RowOperands, RowStep, add_flat
 
 
 class DiffOperands(NamedTuple):

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence.forward.rows import RowOperands, RowStep
 from rnncells.recurrence.pytrees import euclidean, upcast
+from rnncells.recurrence.rows import RowOperands, RowStep
 
 _EPSILON = 1e-7  # as in the paper, for norms that are zero
 

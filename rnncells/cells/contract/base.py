@@ -16,8 +16,8 @@ from flax.typing import Initializer
 from jax import Array
 
 from rnncells._checks import ChecksArguments, check_count, check_key
-from rnncells.cells import checks
-from rnncells.cells.carry import (
+from rnncells.cells.contract import checks
+from rnncells.cells.contract.carry import (
     Carry,
     InputSpec,
     ShapeTree,
@@ -28,7 +28,7 @@ from rnncells.cells.carry import (
     input_structs,
     is_shape,
 )
-from rnncells.cells.parameters import DenseParams, of_gate
+from rnncells.cells.contract.parameters import DenseParams, of_gate
 from rnncells.flax_internals import (
     after_setup,
     run_setup,
@@ -36,7 +36,7 @@ from rnncells.flax_internals import (
     with_width_of,
 )
 from rnncells.initializers import PerGateInit
-from rnncells.recurrence.affine import Affine, block_affine, side_by_side
+from rnncells.recurrence.engine.affine import Affine, block_affine, side_by_side
 from rnncells.recurrence.pytrees import StructTree
 
 

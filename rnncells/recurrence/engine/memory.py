@@ -12,7 +12,7 @@ from jax import Array
 
 from rnncells.recurrence import chunks
 from rnncells.recurrence.chunks import Chunk, Segment
-from rnncells.recurrence.fusion_barrier import is_small
+from rnncells.recurrence.engine.fusion_barrier import is_small
 from rnncells.recurrence.pytrees import StructTree, Tree, select_leaves, structs, upcast
 
 # As `jax.checkpoint` takes it: `(primitive, *avals, **params)` to whether to save.

@@ -16,11 +16,11 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from rnncells.recurrence.fusion_barrier import barrier
+from rnncells.recurrence.engine.fusion_barrier import barrier
+from rnncells.recurrence.engine.linear_map import mapped_size
+from rnncells.recurrence.engine.products import ProductFunction
 from rnncells.recurrence.jaxprs import bind
-from rnncells.recurrence.linear_map import mapped_size
 from rnncells.recurrence.mesh import may_be_sharded
-from rnncells.recurrence.products import ProductFunction
 from rnncells.recurrence.pytrees import expand_left, full_precision
 
 # As measured on CPU, the form with weights first is the faster for so many bytes of

@@ -18,9 +18,9 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from rnncells.recurrence import pytrees
-from rnncells.recurrence.forward.structure import dependencies
 from rnncells.recurrence.jaxprs import Equations, bind, trace
 from rnncells.recurrence.pytrees import StructTree, Tree
+from rnncells.recurrence.sparsity import dependencies
 
 _MARK = "rnncells carry "
 

@@ -12,7 +12,7 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells._checks import ChecksArguments
-from rnncells.cells.carry import Carry, dtype_of
+from rnncells.cells.contract.carry import Carry, dtype_of
 from rnncells.initializers import PerGateInit
 
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from rnncells.recurrence.engine.products import ProductFunction
 from rnncells.recurrence.mesh import may_be_sharded
-from rnncells.recurrence.products import ProductFunction
 from rnncells.recurrence.pytrees import zeros
 
 

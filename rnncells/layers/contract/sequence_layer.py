@@ -10,8 +10,8 @@ from chex import ArrayTree, PRNGKey
 from jax import Array
 
 from rnncells._checks import ChecksArguments, check_key
-from rnncells.cells.any_cell import resolve_input_spec
-from rnncells.cells.carry import Carry, InputSpec
+from rnncells.cells.contract.any_cell import resolve_input_spec
+from rnncells.cells.contract.carry import Carry, InputSpec
 from rnncells.recurrence.pytrees import StructTree
 from rnncells.recurrence.schedule import PaddedOutputs
 

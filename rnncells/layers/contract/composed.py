@@ -12,11 +12,16 @@ from chex import ArrayTree, PRNGKey
 from jax import Array
 
 from rnncells._checks import check_choice
-from rnncells.cells import any_cell
-from rnncells.cells.carry import Carry
-from rnncells.layers import checks
-from rnncells.layers.padding import Padding, check_one_step, infer_padding, step_padding
-from rnncells.layers.sequence_layer import RecurrentLayer
+from rnncells.cells.contract import any_cell
+from rnncells.cells.contract.carry import Carry
+from rnncells.layers.contract import checks
+from rnncells.layers.contract.padding import (
+    Padding,
+    check_one_step,
+    infer_padding,
+    step_padding,
+)
+from rnncells.layers.contract.sequence_layer import RecurrentLayer
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import PaddedOutputs
 

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from rnncells.recurrence import jaxprs
-from rnncells.recurrence.affine import Affine, side_by_side, stacked
-from rnncells.recurrence.convolution import Convolution
+from rnncells.recurrence.engine.affine import Affine, side_by_side, stacked
+from rnncells.recurrence.engine.convolution import Convolution
+from rnncells.recurrence.engine.products import Identity, Product, ProductFunction
 from rnncells.recurrence.jaxprs import Atom, Equations, Values, Variable
 from rnncells.recurrence.mesh import may_be_sharded
 from rnncells.recurrence.primitives import PRODUCTS, SUMS
-from rnncells.recurrence.products import Identity, Product, ProductFunction
 from rnncells.recurrence.pytrees import is_inexact, structs
 
 # The arguments of a step: what depends on the first alone, on no later one than the

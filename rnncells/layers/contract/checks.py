@@ -24,10 +24,16 @@ from rnncells._checks import (
     check_not_nnx,
 )
 from rnncells._user_warning import warn
-from rnncells.cells.any_cell import has_attribute
-from rnncells.cells.carry import Carry, describe, dtype_of, is_alike, strongly_typed
+from rnncells.cells.contract.any_cell import has_attribute
+from rnncells.cells.contract.carry import (
+    Carry,
+    describe,
+    dtype_of,
+    is_alike,
+    strongly_typed,
+)
 from rnncells.gradients import ForwardGradient
-from rnncells.layers.states import LSTMStates
+from rnncells.layers.contract.states import LSTMStates
 from rnncells.loops.request import is_newton
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import Call, PaddedOutputs

@@ -22,11 +22,11 @@ from chex import ArrayTree
 from jax import Array
 
 from rnncells.recurrence import jaxprs, pytrees
+from rnncells.recurrence.engine.memory import Residuals
+from rnncells.recurrence.engine.products import vjp_evaluator
+from rnncells.recurrence.engine.split_step import SplitStep, StepWeights
 from rnncells.recurrence.jaxprs import Equations, Part, Values, Variable
-from rnncells.recurrence.memory import Residuals
 from rnncells.recurrence.primitives import LINEAR_MAPS
-from rnncells.recurrence.products import vjp_evaluator
-from rnncells.recurrence.split_step import SplitStep, StepWeights
 
 # The arguments of the VJP: weights, what differs by step, the cotangent of the carry.
 WEIGHTS, LINEARIZATION, COTANGENTS = range(3)

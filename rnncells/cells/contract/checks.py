@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from chex import ArrayTree
 
-from rnncells.cells.carry import Carry, ShapeTree, dtype_of, is_shape
+from rnncells.cells.contract.carry import Carry, ShapeTree, dtype_of, is_shape
 
 
 def check_projection(name: str, proj_features: Any, features: Any) -> None:

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from chex import ArrayTree
 
 from rnncells._checks import check_instance
-from rnncells.cells.any_cell import declared_streams
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import ShapeTree
+from rnncells.cells.contract.any_cell import declared_streams
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import ShapeTree
 from rnncells.flax_internals import run_setup
 
 

@@ -9,9 +9,9 @@ from chex import ArrayTree
 from flax.typing import Initializer
 from jax import Array
 
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
-from rnncells.cells.fields import CellFields
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry
+from rnncells.cells.contract.fields import CellFields
 from rnncells.recurrence.pytrees import expand_left
 
 
@@ -88,7 +88,7 @@ class LinearRNNCellBase(RNNCellBase):
 class LinearGatedCell(LinearRNNCellBase, CellFields):
     """Base of the linear cells with gates; it has their shared fields.
 
-    Attributes, in addition to those of `rnncells.cells.fields.CellFields`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.CellFields`:
       kernel_init: initializer of the kernels, each `(features_in, features)`.
         Default: LeCun normal.
       bias_init: initializer of the biases. Default: zeros.

@@ -9,8 +9,8 @@ from flax.typing import Dtype, Initializer
 from jax import Array
 
 from rnncells import initializers
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import ShapeTree
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import ShapeTree
 
 
 class VectorCell(RNNCellBase):
@@ -82,6 +82,6 @@ class GateFields(RNNCellBase):
 class GatedCell(DenseCell, GateFields):
     """Base of the dense cells with gates.
 
-    Attributes, in addition to those of `rnncells.cells.fields.DenseCell`:
+    Attributes, in addition to those of `rnncells.cells.contract.fields.DenseCell`:
       gate_fn: activation function of the gates, σ in the equations. Default: sigmoid.
     """

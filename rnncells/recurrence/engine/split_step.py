@@ -17,19 +17,20 @@ import jax
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence import jaxprs, product_search
-from rnncells.recurrence.affine import Concatenation
-from rnncells.recurrence.gates_apart import split_gates
-from rnncells.recurrence.jaxprs import Equations, Part, Values, Variable
-from rnncells.recurrence.memory import Policy, is_chosen
-from rnncells.recurrence.mesh import may_be_sharded
-from rnncells.recurrence.product_search import (
+from rnncells.recurrence import jaxprs
+from rnncells.recurrence.engine import product_search
+from rnncells.recurrence.engine.affine import Concatenation
+from rnncells.recurrence.engine.gates_apart import split_gates
+from rnncells.recurrence.engine.memory import Policy, is_chosen
+from rnncells.recurrence.engine.product_search import (
     PROJECTION,
     RECURRENCE,
     WEIGHTS,
     FusedProduct,
 )
-from rnncells.recurrence.products import Product, ProductEvaluator
+from rnncells.recurrence.engine.products import Product, ProductEvaluator
+from rnncells.recurrence.jaxprs import Equations, Part, Values, Variable
+from rnncells.recurrence.mesh import may_be_sharded
 
 
 class StepWeights(NamedTuple):

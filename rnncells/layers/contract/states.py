@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, export
 
-from rnncells.cells.carry import Carry
+from rnncells.cells.contract.carry import Carry
 
 
 class LSTMStates(NamedTuple):

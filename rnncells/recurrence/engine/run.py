@@ -17,15 +17,21 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence import products, pytrees
+from rnncells.recurrence import pytrees
 from rnncells.recurrence.chunks import Segment, scan_chunks, slice_time, write_time
-from rnncells.recurrence.fusion_barrier import scan_with_barriers
-from rnncells.recurrence.linear_map import linear_map, mapped_together
-from rnncells.recurrence.memory import Plan, ResidualBuffer, Residuals, saved_leaves
-from rnncells.recurrence.products import Product
+from rnncells.recurrence.engine import products
+from rnncells.recurrence.engine.fusion_barrier import scan_with_barriers
+from rnncells.recurrence.engine.linear_map import linear_map, mapped_together
+from rnncells.recurrence.engine.memory import (
+    Plan,
+    ResidualBuffer,
+    Residuals,
+    saved_leaves,
+)
+from rnncells.recurrence.engine.products import Product
+from rnncells.recurrence.engine.split_step import SplitStep, StepWeights
+from rnncells.recurrence.engine.step_vjp import StepVJP
 from rnncells.recurrence.pytrees import StructTree, combine, inexact, structs
-from rnncells.recurrence.split_step import SplitStep, StepWeights
-from rnncells.recurrence.step_vjp import StepVJP
 
 
 class Recurrence(NamedTuple):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from chex import ArrayTree
 from flax.typing import Dtype, Initializer
 
-from rnncells.layers.composed import ComposedLayer
+from rnncells.layers.contract.composed import ComposedLayer
 
 
 class ResidualBlock(ComposedLayer):

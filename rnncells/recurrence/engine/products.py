@@ -13,7 +13,7 @@ import jax
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.recurrence.fusion_barrier import step_barrier
+from rnncells.recurrence.engine.fusion_barrier import step_barrier
 from rnncells.recurrence.pytrees import structs, zeros
 
 # Evaluates product `k` of a step: `(k, lhs, addend) -> addend + product of lhs`.

@@ -4,10 +4,10 @@ import flax.linen as nn
 from chex import ArrayTree
 from jax import Array
 
-from rnncells.cells.base import RNNCellBase
-from rnncells.cells.carry import Carry
-from rnncells.recurrence import matrix_state
-from rnncells.recurrence.matrix_state import MatrixState, OuterUpdate
+from rnncells.cells.contract.base import RNNCellBase
+from rnncells.cells.contract.carry import Carry
+from rnncells.recurrence.linear import matrix_state
+from rnncells.recurrence.linear.matrix_state import MatrixState, OuterUpdate
 
 
 class MatrixRNNCellBase(RNNCellBase):
@@ -18,10 +18,10 @@ class MatrixRNNCellBase(RNNCellBase):
         S_t = α_t S_{t-1} (I - β_t k_t k_tᵀ) + v_t k_tᵀ
         y_t = output(S_t q_t, x_t)
 
-    where everything but S depends on the inputs only; see
-    `rnncells.recurrence.matrix_state.OuterUpdate` for the variant with exponential
-    gates. A subclass defines `update` instead of `recur`; `RNN` then runs chunks of
-    time, in which all steps are computed at once by products of matrices.
+    where everything but S depends on the inputs only;
+    `rnncells.recurrence.linear.matrix_state.OuterUpdate` has the variant with
+    exponential gates. A subclass defines `update` instead of `recur`; `RNN` then runs
+    chunks of time, in which all steps are computed at once by products of matrices.
 
     The fields are those of `RNNCellBase`.
     """

@@ -17,8 +17,8 @@ from flax.errors import InvalidRngError
 from jax import Array
 
 from rnncells._checks import check_count, check_key
-from rnncells.cells.any_cell import apply_step
-from rnncells.cells.carry import Carry, dtype_of
+from rnncells.cells.contract.any_cell import apply_step
+from rnncells.cells.contract.carry import Carry, dtype_of
 from rnncells.flax_internals import key_data, key_like
 from rnncells.gradients import Bptt
 from rnncells.loops import table

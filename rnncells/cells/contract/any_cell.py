@@ -11,8 +11,8 @@ from chex import ArrayTree, PRNGKey
 
 from rnncells._checks import check_key, is_nnx_module
 from rnncells._user_warning import warn
-from rnncells.cells.base import RNNCellBase, split_axes
-from rnncells.cells.carry import (
+from rnncells.cells.contract.base import RNNCellBase, split_axes
+from rnncells.cells.contract.carry import (
     Carry,
     InputSpec,
     carry_dtype,

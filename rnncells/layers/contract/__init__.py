@@ -1,0 +1,1 @@
+"""What layers share: their bases, checks of calls, padding, states and decoding."""
