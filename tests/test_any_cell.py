@@ -332,12 +332,9 @@ def test_rnn_runs_flax_cells(name, rng):
 )
 def test_rnn_runs_flax_cells_in_other_dtypes(dtype, rng):
     # In flax.linen.RNN these do not scan: the type of the carry changes.
-    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), jnp.float32)
-    if dtype == "complex64":
-        layer = rnncells.RNN(nn.SimpleCell(4))
-        inputs = inputs.astype(dtype)
-    else:
-        layer = rnncells.RNN(nn.SimpleCell(4, dtype=dtype))
+    of_inputs, of_cell = ("f4", dtype) if "float" in dtype else (dtype, None)
+    inputs = jnp.asarray(rng.standard_normal((ROWS, STEPS, 3)), of_inputs)
+    layer = rnncells.RNN(nn.SimpleCell(4, dtype=of_cell))
     params = random_params(rng, layer, inputs)
     assert layer.apply(params, inputs).dtype == dtype
 

@@ -141,10 +141,8 @@ def test_one_key_initializes_a_model_in_training(layer, x):
     assert found == expected
     if isinstance(layer, rnncells.LSTM):
         key = KEYS["params"]
-        found, expected = jax.jit(lambda x: (init(False)(key, x), init(True)(key, x)))(
-            x
-        )
-        assert_equal(found, expected)
+        both = jax.jit(lambda x: [init(value)(key, x) for value in (False, True)])
+        assert_equal(*both(x))
 
 
 def test_a_layer_passes_deterministic_to_its_cells(x):
@@ -244,16 +242,10 @@ def test_two_calls_draw_different_masks(x):
     rnn = rnncells.RNN(zoneout())
     params = params_of(rnn, x, deterministic=True)
 
-    def call(rnn, x, *values):
-        return [rnn(x, deterministic=value) for value in values]
+    def calls(rnn, x):
+        return [rnn(x, deterministic=value) for value in (False, False, True)]
 
-    first, second, later = jit_apply(
-        rnn,
-        params,
-        x,
-        method=lambda rnn, x: call(rnn, x, False, False, True),
-        rngs=DROPOUT,
-    )
+    first, second, later = jit_apply(rnn, params, x, method=calls, rngs=DROPOUT)
     assert not np.allclose(first, second)
     # A call with an argument leaves the cell of later calls unchanged.
     assert_equal(later, jit_apply(rnn, params, x, deterministic=True))
@@ -417,15 +409,10 @@ def test_stack_initializes_carries_after_dropout(x):
     assert carry.shape == (ROWS, 4)
 
 
-def test_stack_initializes_carries_of_images(rng):
-    cells = [
-        rnncells.ConvLSTMCell(2, (3, 3), strides=2),
-        rnncells.ConvGRUCell(3, (3,) * 2),
-    ]
-    stack = rnncells.Stack(cells)
-    carry = stack.initialize_carry(None, (ROWS, 8, 6, 1))
-    shapes = jax.tree.map(jnp.shape, carry)
-    assert shapes == (((ROWS, 4, 3, 2),) * 2, (ROWS, 4, 3, 3))
+def test_stack_initializes_carries_of_images():
+    cells = rnncells.ConvLSTMCell(2, (3, 3), strides=2), rnncells.ConvGRUCell(3, (3, 3))
+    carry = rnncells.Stack(cells).initialize_carry(None, (ROWS, 8, 6, 1))
+    assert jax.tree.map(jnp.shape, carry) == (((ROWS, 4, 3, 2),) * 2, (ROWS, 4, 3, 3))
 
 
 class OtherCells(rnncells.MultiLayerRNN):

@@ -130,9 +130,8 @@ def check(recorded, expected, mask=None):
 @pytest.mark.parametrize("name", by_level(CELLS, 2))
 def test_named_values_equal_equations_in_numpy(name):
     kind, equations = CELLS[name]
-    rnn = rnncells.RNN(
-        kind(FEATURES, param_dtype=float) if kind != LeakyCell else kind(FEATURES)
-    )
+    options = {} if kind == LeakyCell else {"param_dtype": float}
+    rnn = rnncells.RNN(kind(FEATURES, **options))
     variables, x = made(rnn)
     found = jax.jit(partial(diagnostics.record, rnn))(variables, x)
     weights = variables["params"]["cell"]
@@ -163,18 +162,9 @@ def test_values_stand_at_the_steps_of_the_inputs(time_major, reverse):
     inputs = x
     if time_major:
         inputs, arrays = x.swapaxes(0, 1), {k: v.T for k, v in arrays.items()}
-    found = jax.jit(
-        partial(diagnostics.record, LSTM_RNN, jacobians=True),
-        static_argnames=("reverse", "time_major"),
-    )(
-        variables,
-        inputs,
-        **arrays,
-        seq_lengths=LENGTHS,
-        reverse=reverse,
-        time_major=time_major,
-    )[""]
-    found = jax.device_get(found)
+    options = {"jacobians": True, "reverse": reverse, "time_major": time_major}
+    record = jax.jit(partial(diagnostics.record, LSTM_RNN, **options))
+    found = jax.device_get(record(variables, inputs, **arrays, seq_lengths=LENGTHS)[""])
     carry = zeros_like_carry(LSTM_RNN, x)
     inside = RESETS & (np.arange(TIME) < LENGTHS[:, None])
     resets = last_steps_reversed(inside) if reverse else inside
@@ -324,13 +314,9 @@ def test_carries_can_have_integers_and_constants():
     assert count.shape == (BATCH, TIME) and not count.any()
     np.testing.assert_array_equal(h[0, :, 0], 2.0 ** np.arange(TIME)[::-1])
     # By the scale after step t, h_t being fixed: all later steps read it.
-    later = [
-        sum(
-            2.0 ** (TIME - 1 - s) * found.carry[2][0, s - 1, 0]
-            for s in range(t + 1, TIME)
-        )
-        for t in range(TIME)
-    ]
+    before = found.carry[2][0, :, 0]
+    terms = [2.0 ** (TIME - 1 - s) * before[s - 1] for s in range(1, TIME)]
+    later = [sum(terms[t:]) for t in range(TIME)]
     np.testing.assert_array_equal(scale[0, :, 0], later)
 
 
@@ -529,12 +515,8 @@ def test_other_profilers_go_on():
     with cProfile.Profile() as profiler:
         diagnostics.record(LSTM_RNN, variables, x)
         np.median(x)
-    names = {
-        entry.code.co_name
-        for entry in profiler.getstats()
-        if hasattr(entry.code, "co_name")
-    }
-    assert "median" in names
+    codes = [entry.code for entry in profiler.getstats()]
+    assert "median" in [getattr(code, "co_name", None) for code in codes]
 
 
 def test_profiler_is_restored_after_an_error():

@@ -145,9 +145,7 @@ def test_concatenation_equals_that_of_jax(rng, float64):
         tangent = jax.jvp(f, arrays, arrays)[1]
         return value, vjp(value), tangent, jax.vmap(vjp)(jnp.stack([value, 2 * value]))
 
-    assert_close(
-        results(Concatenation()), results(jnp.concatenate), rtol=1e-13, atol=1e-13
-    )
+    assert_close(results(Concatenation()), results(jnp.concatenate), **EXACT)
 
 
 @pytest.mark.exhaustive

@@ -49,9 +49,8 @@ def assert_distributed(values, cdf):
 
 
 def test_forget_gate_starts_at_one(key):
-    found = biases(
-        initial(rnncells.LSTMCell(4, bias_init=initializers.forget_gate()), key)
-    )
+    cell = rnncells.LSTMCell(4, bias_init=initializers.forget_gate())
+    found = biases(initial(cell, key))
 
     for name, bias in found.items():
         np.testing.assert_array_equal(bias, np.full(4, name == "hf", np.float32))

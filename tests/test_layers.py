@@ -144,19 +144,6 @@ def test_empty_sequences_leave_the_states_unchanged(name, rng):
     assert all(leaf.shape[2] == 0 for leaf in jax.tree.leaves(everywhere))
 
 
-@pytest.mark.exhaustive
-def test_two_batch_axes_equal_one_of_all_rows(rng):
-    layer = rnncells.LSTM(FEATURES, bidirectional=True)
-    x = inputs_of(rng, 2, 3, STEPS)
-    flat = x.reshape(-1, STEPS, FEATURES_IN)
-    params = random_params(rng, layer, flat)
-
-    y = jit_apply(layer, params, x)
-
-    expected = jit_apply(layer, params, flat)
-    assert_close(y, jax.tree.map(lambda e, own: e.reshape(own.shape), expected, y))
-
-
 class RandomStates(rnncells.MultiLayerRNN):
     @nn.nowrap
     def cell(self):

@@ -72,15 +72,6 @@ def test_positional_arguments_after_the_size(options):
     assert rnn.reverse == (len(options) > 2 and not has_unroll)
 
 
-def test_ambiguous_arguments_raise_errors():
-    with pytest.raises(TypeError, match="the first argument of a cell was `gate_fn`"):
-        legacy.LSTMCell(nn.hard_sigmoid)
-    with pytest.raises(TypeError, match="Pass `seq_lengths` or `segmentation_mask`"):
-        rnn = legacy.RNN(legacy.GRUCell(4))
-        mask = jnp.ones((2, 5), int)
-        rnn.init(KEY, X, seq_lengths=jnp.array([5, 5]), segmentation_mask=mask)
-
-
 def test_masks_of_wrong_shape_raise_value_error():
     rnn = legacy.RNN(legacy.GRUCell(4))
     with pytest.warns(DeprecationWarning, match="Write `seq_lengths="):
@@ -105,6 +96,10 @@ def test_errors_of_missing_arguments_name_the_method(name):
         CALLS[name]()
 
 
+NEW = legacy.GRUCell(4)
+TWO = {"seq_lengths": jnp.ones(2, int), "segmentation_mask": jnp.ones((2, 5), int)}
+
+
 def rnn(*args, cell=None, **options):
     return legacy.RNN(cell or legacy.GRUCell(), *args, **options)
 
@@ -113,6 +108,8 @@ def rnn(*args, cell=None, **options):
 @pytest.mark.parametrize(
     "text, call",
     [
+        ("of a cell was `gate_fn`", lambda: legacy.LSTMCell(nn.hard_sigmoid)),
+        ("Pass `seq_lengths` or `segm", lambda: rnn(cell=NEW).init(KEY, X, **TWO)),
         ("got 2", lambda: legacy.GRUCell.initialize_carry(KEY, 2, 4)),
         ("`cell_size` twice, by position and by name", lambda: rnn(4, cell_size=4)),
         ("at most 10 positional .* got 11", lambda: rnn(4, *[False] * 10)),
@@ -353,12 +350,9 @@ def test_other_carries_raise_an_error_with_the_expected_shapes(carry):
 
 
 @quiet
-def test_a_pair_as_the_carry_of_a_gru_raises_value_error():
+def test_cells_with_features_accept_the_carries_of_rnncells_only():
     with pytest.raises(ValueError, match=r"^`carry` of GRUCell.* got \(\(2, 4\), "):
         legacy.GRUCell().init(KEY, (C, H), X[:, 0])
-
-
-def test_cells_with_features_accept_the_carries_of_rnncells_only():
     with pytest.raises(ValueError, match=r"^`carry` of GRUCell.* got \(1, 4\)"):
         legacy.GRUCell(4).init(KEY, H[:1], X[:, 0])
     with pytest.raises(ValueError, match=r"^`carry` of LSTMCell.* got \["):

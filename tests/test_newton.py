@@ -165,30 +165,6 @@ def test_newton_solves_a_trained_network(trained):
     assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.exhaustive
-def test_newton_is_exact_after_as_many_iterations_as_steps(rng, float64):
-    """Any Jacobian gives the solution: here, none (Jacobi's method)."""
-    cell = rnncells.SimpleCell(FEATURES, param_dtype=float)
-    inputs = jnp.asarray(rng.standard_normal((BATCH, TIME, 4)))
-    plain = rnncells.RNN(cell)
-    params = random_params(rng, plain, inputs, scale=0.3)
-
-    @jax.jit
-    def run(params):
-        """Returns what too few iterations, enough of them, and the loop return."""
-        newton = [Newton("diagonal", 1.0, 1e-14, TIME + more) for more in (-20, 1)]
-        rnns = [
-            rnncells.RNN(cell, implementation=each, return_certificate=True)
-            for each in newton
-        ]
-        return [rnn.apply(params, inputs) for rnn in (*rnns, plain)]
-
-    (_, too_few), (found, enough), expected = run(params)
-    assert not too_few.converged.all()
-    assert enough.converged.all()
-    assert_close(found, expected, rtol=1e-11, atol=1e-11)
-
-
 @pytest.mark.parametrize(
     "name",
     by_level(["SLSTMCell", "LTCCell", "LRUCell", "SimpleCell-heads"], ["LTCCell"], 0),

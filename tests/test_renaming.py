@@ -150,9 +150,7 @@ def test_numbers_in_names_sort_as_numbers():
     new = tree(**{f"layers_{k + 1}": (3, 3) for k in range(12)})
     expected = {f"params/Dense_{k}": f"params/layers_{k + 1}" for k in range(12)}
     assert renaming.mapping(old, new) == expected
-
-
-def test_numbers_that_shift_keep_their_order():
+    # Those that shift keep their order.
     old, new = tree(a_1=(3, 3), a_2=(3, 3)), tree(a_0=(3, 3), a_1=(3, 3))
     assert renaming.mapping(old, new) == {
         "params/a_1": "params/a_0",
