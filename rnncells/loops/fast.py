@@ -30,9 +30,8 @@ class FastLoop(Loop):
         step, memory_option = request.split_step, request.option("memory")
         projection = request.option("projection")
         operands = EngineOperands(step.weights(consts), request.carry, xs)
-        has_policy = memory.checkpoint_policy_of(memory_option) is not None
         # The step without the values that a policy chooses to save.
-        full = request.split(None) if has_policy else None
+        full = request.split(None) if callable(memory_option) else None
         plan = plan_of(step, consts, operands, memory_option, projection, full)
         if plan.saves == "all":
             if not step.products and projection == "auto":

@@ -18,7 +18,6 @@ from rnncells.cells.contract.base import RNNCellBase
 from rnncells.cells.contract.carry import Carry
 from rnncells.flax_internals import DrawCounts, RngStreams, UnboundCell
 from rnncells.gradients import Bptt
-from rnncells.recurrence.engine import memory
 from rnncells.recurrence.engine.split_step import SplitStep
 from rnncells.recurrence.jaxprs import has_side_effects, why_not_vmapped
 from rnncells.recurrence.mesh import has_mesh_types
@@ -176,7 +175,8 @@ class StepRequest:
     def split_step(self) -> SplitStep:
         """The step as the engine runs it; raises Obstacle if the engine cannot."""
         with self._flax_errors_as_obstacles():
-            step = self.split(memory.checkpoint_policy_of(self.option("memory")))
+            policy = self.option("memory")
+            step = self.split(policy if callable(policy) else None)
         _, (_, updates) = step.result
         if jax.tree.leaves(updates):
             raise self.writes_obstacle(updates)

@@ -183,14 +183,16 @@ def _abstract(*arrays: Any, axis: int) -> jax.core.ShapedArray:
 
 def _transpose(cotangent: Array, *arrays: Any, axis: int) -> list[Array]:
     cut = partial(jax.lax.dynamic_slice, cotangent, allow_negative_indices=False)
-    starts, parts, start = [jnp.int32(0)] * cotangent.ndim, [], 0
-    for shape in (array.aval.shape for array in arrays):
-        # Not 0, which would be one operand with the starts of the other axes, in
-        # another kernel. XLA clamps -1 to 0.
-        starts[axis] = barrier(jnp.int32(start or -1))
-        parts.append(cut(starts, shape))
-        start += shape[axis]
-    return parts
+    shapes = [array.aval.shape for array in arrays]
+    offsets = accumulate((shape[axis] for shape in shapes[:-1]), initial=0)
+    # Not 0, which would be one operand with the starts of the other axes, in another
+    # kernel. XLA clamps -1 to 0.
+    starts = barrier([jnp.int32(offset or -1) for offset in offsets])
+    zeros = [jnp.int32(0)] * (cotangent.ndim - 1)
+    return [
+        cut([*zeros[:axis], start, *zeros[axis:]], shape)
+        for start, shape in zip(starts, shapes, strict=True)
+    ]
 
 
 def _batch(
