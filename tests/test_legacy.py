@@ -188,7 +188,8 @@ def test_cells_from_default_factories_equal_those_of_flax():
 
 @quiet
 @pytest.mark.parametrize(
-    "options", by_level([{}, {"reverse": True}, {"time_major": True}], 1)
+    "options",
+    by_level([{}, {"reverse": True}, {"time_major": True}], [{"time_major": True}]),
 )
 @pytest.mark.parametrize("name", ["seq_lengths", "segmentation_mask"])
 def test_rows_of_length_0_run_all_steps_in_old_forms(name, options):

@@ -60,6 +60,11 @@ class OldForms:
 
         cls.__init__ = noticed  # type: ignore[method-assign]
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = cls._named(args, kwargs)
+        make: Any = super().__new__  # which checks the arguments
+        return make(cls, *args, **kwargs)
+
     @staticmethod
     def _named(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Returns the arguments in the form of today's constructor."""
