@@ -60,6 +60,8 @@ class ChecksArguments:
         """
         cls: Any = type(self)
         name = cls.__name__
+        if isinstance(self, nn.RNNCellBase):
+            check_count(name, "num_heads", getattr(self, "num_heads", 1))
         for field, kind in _field_types(cls).items():
             value = getattr(self, field)
             if kind is not Any and value is getattr(cls, field, dataclasses.MISSING):
@@ -204,12 +206,10 @@ def _check_features(module: Any, features: Any) -> None:
     if not is_count:
         raise ValueError(f"`features` of {name} must be at least 1, got {features!r}.")
     heads = getattr(module, "num_heads", 1)
-    if isinstance(module, nn.RNNCellBase) and heads != 1:
-        check_count(name, "num_heads", heads)
-        if features % heads:
-            raise ValueError(
-                f"`num_heads` of {name} must divide `features` {features}, got {heads}."
-            )
+    if isinstance(module, nn.RNNCellBase) and features % heads:
+        raise ValueError(
+            f"`num_heads` of {name} must divide `features` {features}, got {heads}."
+        )
 
 
 def check_count(name: str, field: str, value: Any, least: int = 1) -> None:

@@ -70,8 +70,12 @@ def with_width_of(cell: _Module, carry: ArrayTree) -> _Module:
     return cell.clone(parent=cell.scope.rewound(), features=width)
 
 
-def with_deterministic(cell: _Module, deterministic: bool) -> _Module:
+def with_deterministic(
+    cell: _Module, deterministic: bool, kind: type[nn.Module]
+) -> _Module:
     """Returns a bound copy of a cell whose dropout is off or on, also in cells inside.
+
+    `kind` is the base class of the cells inside that are copied.
 
     Raises:
       TypeError: `setup` gave another submodule another `deterministic`; the argument
@@ -82,11 +86,12 @@ def with_deterministic(cell: _Module, deterministic: bool) -> _Module:
     for name, module in vars(cell).items():
         if name == "parent":
             continue
-        if isinstance(module, nn.RNNCellBase) and hasattr(type(module), "project"):
-            fields[name] = with_deterministic(module, deterministic)
-        elif hasattr(type(module), "deterministic") and (
-            module.deterministic not in (None, deterministic)
-        ):
+        if isinstance(module, kind):
+            fields[name] = with_deterministic(module, deterministic, kind)
+            continue
+        decides = hasattr(type(module), "deterministic")
+        decides = decides and not hasattr(type(module), "project")
+        if decides and module.deterministic not in (None, deterministic):
             raise TypeError(
                 f"`deterministic` of `{name}` in {type(cell).__name__} is "
                 f"{module.deterministic}, but the call has {deterministic}. Do not set "

@@ -50,9 +50,10 @@ class Gradient:
         check_count(type(self).__name__, "steps", getattr(self, "steps", 1))
 
     @property
-    def kind(self) -> str:
+    def loop_kind(self) -> str:
         """`'exact'`, `'forward'` in time, `'hooked'`, or `'backward'`: any other."""
-        return "backward"
+        has_hook = getattr(self, "carry_hook", None) is not None
+        return "hooked" if has_hook else "backward"
 
     def cuts(self, sizes: tuple[int, ...], axis: int) -> Array | None:
         """Returns the steps before which the gradient is cut, as booleans, or None.
@@ -101,10 +102,9 @@ class Bptt(Gradient):
             )
 
     @property
-    def kind(self) -> str:
-        if self.carry_hook is not None:
-            return "hooked"
-        return "exact" if type(self) is Bptt else "backward"
+    def loop_kind(self) -> str:
+        is_exact = type(self) is Bptt and self.carry_hook is None
+        return "exact" if is_exact else super().loop_kind
 
     def of_step(self, step: Callable) -> Callable:
         if (hook := self.carry_hook) is None:
@@ -205,7 +205,7 @@ class ForwardGradient(Gradient):
     is_online: ClassVar[bool] = True
     # Random stream that the method draws from.
     rng_stream: ClassVar[str | None] = None
-    kind = "forward"
+    loop_kind = "forward"
 
     def of_step(self, step: Callable) -> Callable:
         def marked(*args: Any) -> tuple[Carry, ArrayTree]:

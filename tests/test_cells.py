@@ -128,6 +128,14 @@ def test_sample_may_be_array_struct_or_shape(name, rng, key):
     assert_equal(cell.initialize_carry(key=key, sample_input=x), expected)
 
 
+@pytest.mark.parametrize("init", [lambda *_: np.ones(4), lambda *_: jnp.full(4, 2.0)])
+def test_initial_carry_is_a_strongly_typed_array_of_jax(init):
+    carry = rnncells.RNN(rnncells.GRUCell(4, carry_init=init)).initialize_carry(
+        None, (3,)
+    )
+    assert isinstance(carry, jax.Array) and not carry.weak_type
+
+
 @each_cell(default=["ConvLSTMCell-peepholes"])
 def test_initialize_carry_can_be_traced_and_mapped(name, rng, key):
     case = CELLS[name]

@@ -59,6 +59,7 @@ from rnncells import (
     packing,
     plots,
 )
+from rnncells.gradients import Gradient
 from rnncells.interop import jax_rnn, keras, pytorch
 
 pytestmark = pytest.mark.default
@@ -343,6 +344,7 @@ TYPE_ERRORS = {
     ),
     "`gradient` of RNN must be a method of": lambda: gru(gradient=Rtrl),
     "`carry_hook` of Bptt must be a function of the": lambda: Bptt(carry_hook=3),
+    "`num_heads` of MyCell must be an int, got True": lambda: own(num_heads=True),
     "`rnn` of Online must be an RNN, .* got GRUCell": lambda: Online(GRUCell(4)),
     "got the function save_only_these_names, which makes policies. Call": lambda: gru(
         memory=jax.checkpoint_policies.save_only_these_names
@@ -506,8 +508,10 @@ VALUE_ERRORS = {
     "^implementation='newton' and memory='sqrt' of RNN exclude each other": lambda: RNN(
         OwnCell(4), implementation="newton", memory="sqrt", gradient=TruncatedBptt(5)
     ),
-    "`carry_hook` and implementation='associative' of RNN exclude": lambda: RNN(
-        MinGRUCell(4), implementation="associative", gradient=Bptt(carry_hook=abs)
+    "`carry_hook` and implementation='newton' of RNN exclude": lambda: RNN(
+        MinGRUCell(4),
+        implementation="newton",
+        gradient=type("G", (Gradient,), {"carry_hook": abs})(),
     ),
     "needs the loop of linear cells, which .*, got LSTMCell. Or it": lambda: init(
         RNN(LSTMCell(4), implementation="associative")

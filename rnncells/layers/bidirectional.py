@@ -167,7 +167,7 @@ def _run_direction(
     reverse: bool,
 ) -> Any:
     """Applies one direction; returns the outputs in the order of the inputs."""
-    arguments = {k: v for k, v in shared.items() if v is not None} | own
+    arguments = {k: v for k, v in (shared | own).items() if v is not None}
     arguments |= {name: flags[name] for name in ("return_carry", "time_major")}
     # Flax's layers do not have this argument, so pass it to them only on request.
     if flags["return_all_carries"] or isinstance(rnn, RNN | Bidirectional):

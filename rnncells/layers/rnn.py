@@ -448,9 +448,10 @@ class RNN(RecurrentLayer):
         carry, reset_carry = self._carries(call, initial_carry, init_key, reset_carry)
         cell_step = partial(any_cell.apply_step, deterministic=call.deterministic)
         step = self.gradient.of_step(cell_step)
-        # The gradient is never cut before the first step.
-        is_one_step = call.sizes[call.axis] == 1
-        cuts = None if is_one_step else self.gradient.cuts(call.sizes, call.axis)
+        # The gradient of `step` is that of its one step.
+        cuts = None
+        if run is not run_once:
+            cuts = self.gradient.cuts(call.sizes, call.axis)
         plan = schedule.prepare(call, carry, cuts)
         request = StepRequest(self, plan.carry, plan.xs, step, plan.body, reset_carry)
         return plan.results(*run(request))

@@ -24,7 +24,7 @@ def _kinds(options: Mapping[str, Any]) -> dict[str, str]:
     implementation = options["implementation"]
     is_newton = isinstance(implementation, Newton)
     return {
-        "gradient": options["gradient"].kind,
+        "gradient": options["gradient"].loop_kind,
         "implementation": "newton" if is_newton else implementation,
         "memory": "full" if options["memory"] == "full" else "less",
         "projection": "auto" if options["projection"] == "auto" else "chosen",

@@ -84,11 +84,13 @@ def split_shape(
 
 def initialize_carry(cell: nn.Module, key: PRNGKey | None, sample: StructTree) -> Carry:
     """Returns the initial carry of any cell; complex if the sample is complex."""
+    method = getattr(type(cell), "initialize_carry", None)
+    is_ours = method is RNNCellBase.initialize_carry
     if key is None:
         key = jax.random.key(0)
-    else:
+    elif is_ours:
         check_key(key)
-    if getattr(type(cell), "initialize_carry", None) is RNNCellBase.initialize_carry:
+    if is_ours:
         carry = cell._initial_carry(key, sample)
         if not any(map(jnp.iscomplexobj, jax.tree.leaves(sample))):
             return carry
@@ -149,7 +151,7 @@ def apply_step(
     """
     name = type(cell).__name__
     if deterministic is not None and isinstance(cell, RNNCellBase):
-        cell = with_deterministic(cell, deterministic)
+        cell = with_deterministic(cell, deterministic, RNNCellBase)
         if hasattr(type(cell), "deterministic"):
             deterministic = None  # under `nn.remat`, an argument would be an array
     options = {}

@@ -154,7 +154,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
                 f"`gates` of {type(self).__name__} needs the width of the gates: pass "
                 "`features` to `gates`, or add the field `features` to the cell."
             )
-        if num_heads != 1:
+        if type(num_heads) is not int or num_heads != 1:
             check_count(type(self).__name__, "num_heads", num_heads)
         by_gate = bias_init if isinstance(bias_init, PerGateInit) else None
         # The gates share one key, so that `chrono` can draw their biases together.
@@ -198,22 +198,21 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             )
         gates: list[Any] = [getattr(self, name, None) for name in names]
         # Not the class of gates, because `DropConnectCell` has others in their place.
-        heads: set[Any] = {getattr(gate, "num_heads", None) for gate in gates}
+        heads: list[Any] = [getattr(gate, "num_heads", None) for gate in gates]
         if None in heads:
-            known = list(self._gates())
-            unknown = next(name for name in names if name not in known)
             raise ValueError(
                 f"`affine` of {type(self).__name__} takes names of gates that `setup` "
-                f"declares with self.gates(...): {known}, got {unknown!r}."
+                f"declares with self.gates(...): {list(self._gates())}, got "
+                f"{names[heads.index(None)]!r}."
             )
         weights = [gate(inputs.shape[-1]) for gate in gates]
-        if len(heads) > 1:
+        if len(set(heads)) > 1:
             raise ValueError(
                 f"`affine` of {type(self).__name__} needs gates with one number of "
-                f"heads, got {sorted(heads)} for {list(names)}."
+                f"heads, got {sorted(set(heads))} for {list(names)}."
             )
         dtype = getattr(self, "dtype", None)
-        if heads == {1}:
+        if heads[0] == 1:
             return Affine(dtype)(inputs, side_by_side(weights))
         return block_affine(inputs, weights, dtype)
 
@@ -241,7 +240,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
             self._check_bias_init()
         cell = self
         if deterministic is not None:
-            cell = with_deterministic(self, deterministic)
+            cell = with_deterministic(self, deterministic, RNNCellBase)
         return cell._step(carry, inputs)
 
     @nn.nowrap
@@ -312,7 +311,8 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
                 raise checks.wrong_carry_shape(name, part)
             is_number = jnp.issubdtype(part_dtype, jnp.inexact)
             init = getattr(self, "carry_init", zeros) if is_number else zeros
-            leaves.append(init(key, batch + shape, part_dtype))
+            leaf = init(key, batch + shape, part_dtype)
+            leaves.append(jnp.asarray(leaf, jnp.result_type(leaf)))  # strongly typed
         return jax.tree.unflatten(structure, leaves)
 
     @nn.nowrap

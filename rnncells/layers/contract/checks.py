@@ -63,12 +63,15 @@ def check_call(
     """Returns the flags of a call, checked: None takes the layer's field, or False."""
     if layer.scope is None:
         raise CallCompactUnboundModuleError()
-    given = {name: flag for name, flag in flags.items() if flag is not None}
     if deterministic is not None:
         check_bools(type(layer).__name__, deterministic=deterministic)
-    if given:
-        check_bools(type(layer).__name__, **given)
-    return {name: getattr(layer, name, False) for name in flags} | given
+    resolved = {
+        name: getattr(layer, name, False) if flag is None else flag
+        for name, flag in flags.items()
+    }
+    if set(map(type, resolved.values())) != {bool}:
+        check_bools(type(layer).__name__, **resolved)
+    return resolved
 
 
 def resolve_call(
