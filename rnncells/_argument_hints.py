@@ -138,10 +138,10 @@ def wrong_arguments(
         messages.append(explained or default)
     by_position = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if len(args) > len(by_position):
-        others = ", ".join(name for name in accepted if name not in by_position)
+        by_name = ", ".join(name for name in accepted if name not in by_position)
         messages.append(
             f"{owner} takes {', '.join(by_position)} by position, got {len(args)} "
-            f"arguments. By name: {others or 'none'}."
+            f"arguments. By name: {by_name or 'none'}."
         )
         if is_constructor and "features" in by_position:
             messages.append("The width of the inputs is read from them.")

@@ -42,8 +42,9 @@ class ChecksArguments:
             signature = inspect.signature(cls.__init__)
             of_flax = ("parent", "name")
             parameters = signature.parameters.items()
-            own = [p for name, p in parameters if name not in of_flax]
-            signature = signature.replace(parameters=own)
+            signature = signature.replace(
+                parameters=[p for name, p in parameters if name not in of_flax]
+            )
             kwargs = {k: v for k, v in fields.items() if k not in of_flax}
             try:
                 signature.bind(None, *args, **kwargs)

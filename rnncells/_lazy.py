@@ -23,8 +23,8 @@ def attach(package: str) -> None:
 
     def __dir__() -> list[str]:
         special = [name for name in vars(module) if name.startswith("__")]
-        found = [info.name for info in pkgutil.iter_modules(module.__path__)]
-        return sorted([*special, *(n for n in found if is_submodule(package, n))])
+        modules = [info.name for info in pkgutil.iter_modules(module.__path__)]
+        return sorted([*special, *(n for n in modules if is_submodule(package, n))])
 
     vars(module).update(__getattr__=__getattr__, __dir__=__dir__)
 

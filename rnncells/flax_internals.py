@@ -31,13 +31,22 @@ def run_setup(module: nn.Module) -> None:
     module._try_setup()
 
 
+def run_setup_for_params(module: nn.Module) -> None:
+    """Runs `setup` of a bound module whose parameters are being created.
+
+    It draws keys for biases, so it must run at the same place for all cells.
+    """
+    if module.scope is not None and module.is_mutable_collection("params"):
+        run_setup(module)
+
+
 def after_setup(method: Callable) -> Callable:
     """Returns a method that runs `setup` of a bound module first, as Flax's wrapper."""
 
     @nn.nowrap
     @wraps(method)
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        module._try_setup()
+        run_setup(module)
         return method(module, *args, **kwargs)
 
     return call
@@ -71,11 +80,11 @@ def with_width_of(cell: _Module, carry: ArrayTree) -> _Module:
 
 
 def with_deterministic(
-    cell: _Module, deterministic: bool, kind: type[nn.Module]
+    cell: _Module, deterministic: bool, cell_type: type[nn.Module]
 ) -> _Module:
-    """Returns a bound copy of a cell whose dropout is off or on, also in cells inside.
+    """Returns a bound copy of a cell whose dropout is off or on.
 
-    `kind` is the base class of the cells inside that are copied.
+    Cells inside of it that are instances of `cell_type` are copied in the same way.
 
     Raises:
       TypeError: `setup` gave another submodule another `deterministic`; the argument
@@ -86,12 +95,13 @@ def with_deterministic(
     for name, module in vars(cell).items():
         if name == "parent":
             continue
-        if isinstance(module, kind):
-            fields[name] = with_deterministic(module, deterministic, kind)
+        if isinstance(module, cell_type):
+            fields[name] = with_deterministic(module, deterministic, cell_type)
             continue
-        decides = hasattr(type(module), "deterministic")
-        decides = decides and not hasattr(type(module), "project")
-        if decides and module.deterministic not in (None, deterministic):
+        is_cell = hasattr(type(module), "project")
+        if is_cell or not hasattr(type(module), "deterministic"):
+            continue
+        if module.deterministic not in (None, deterministic):
             raise TypeError(
                 f"`deterministic` of `{name}` in {type(cell).__name__} is "
                 f"{module.deterministic}, but the call has {deterministic}. Do not set "
@@ -146,9 +156,9 @@ def unbound(cell: nn.Module) -> UnboundCell:
     copy it belongs to the cell, so its variables are put in that place.
     """
     assert cell.scope is not None
-    if not _submodules(cell):
-        return UnboundCell(*cell.unbind(), has_outside_modules=False)
     module, variables = cell.unbind()
+    if not _submodules(cell):
+        return UnboundCell(module, variables, has_outside_modules=False)
     outside = list(_outside_modules(cell, module.bind(variables), cell.scope.path))
     for path, module_variables in outside:
         for collection, values in module_variables.items():

@@ -51,7 +51,7 @@ class Gradient:
 
     @property
     def loop_kind(self) -> str:
-        """`'exact'`, `'forward'` in time, `'hooked'`, or `'backward'`: any other."""
+        """What loops distinguish of methods: see the table in docs/engine.md."""
         has_hook = getattr(self, "carry_hook", None) is not None
         return "hooked" if has_hook else "backward"
 

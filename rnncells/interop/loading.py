@@ -32,7 +32,7 @@ Shapes = dict[str, tuple[int | None, ...]]
 
 
 class Place(NamedTuple):
-    """A cell: its path in the layer's parameters, its layer if any, and direction."""
+    """A cell, its path in the parameters, and its number and direction in a layer."""
 
     cell: nn.Module
     path: tuple[str, ...] = ()

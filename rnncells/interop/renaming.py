@@ -125,7 +125,7 @@ def _are_variables(leaves: Leaves) -> bool:
 
 
 def _placed(theirs: dict[Path, Leaves], roots: list[Path]) -> dict[Path, Leaves]:
-    """Moves collections of `like`, maybe bare parameters, to their paths in ours."""
+    """Moves the collections of `like` to the paths that they have in our tree."""
     their_roots, placed = _roots(theirs), dict(theirs)
     alone = len(roots) == len(their_roots) == 1
     for root, other in itertools.product(roots, their_roots):

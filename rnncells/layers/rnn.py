@@ -449,9 +449,7 @@ class RNN(RecurrentLayer):
         cell_step = partial(any_cell.apply_step, deterministic=call.deterministic)
         step = self.gradient.of_step(cell_step)
         # The gradient of `step` is that of its one step.
-        cuts = None
-        if run is not run_once:
-            cuts = self.gradient.cuts(call.sizes, call.axis)
+        cuts = None if run is run_once else self.gradient.cuts(call.sizes, call.axis)
         plan = schedule.prepare(call, carry, cuts)
         request = StepRequest(self, plan.carry, plan.xs, step, plan.body, reset_carry)
         return plan.results(*run(request))

@@ -119,10 +119,8 @@ def _element_steps(
     if xs.final is not None:
         history = masks.up_to_valid(xs.final, c, final)
         final = last_step(history)
-    return LoopCarry(state, final), (
-        history if request.body.keep_all else None,
-        outputs,
-    )
+    carries = history if request.body.keep_all else None
+    return LoopCarry(state, final), (carries, outputs)
 
 
 def _coefficients(cell: LinearRNNCellBase, carry: Carry, x: ArrayTree) -> tuple:

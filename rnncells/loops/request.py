@@ -21,7 +21,6 @@ from rnncells.gradients import Bptt
 from rnncells.recurrence.engine.split_step import SplitStep
 from rnncells.recurrence.jaxprs import has_side_effects, why_not_vmapped
 from rnncells.recurrence.mesh import has_mesh_types
-from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import structs
 from rnncells.recurrence.schedule import Body, StepInputs
 
@@ -310,8 +309,3 @@ class Loop:
         They can be followed by a certificate.
         """
         raise NotImplementedError
-
-
-def is_newton(implementation: Any) -> bool:
-    """Says whether a value of `implementation` is Newton's method."""
-    return implementation == "newton" or isinstance(implementation, Newton)

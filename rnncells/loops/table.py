@@ -37,16 +37,16 @@ _DEFAULT_KINDS = _kinds(DEFAULTS)
 def check_options(layer: nn.Module) -> None:
     """Raises ValueError if no loop takes the options of a layer together."""
     options = {name: getattr(layer, name) for name in DEFAULTS}
-    if _taking(options):
+    if _loops_taking(options):
         return
     # The options up to the first that no loop takes beside those before it.
-    while not _taking(dict([*options.items()][:-1])):
+    while not _loops_taking(dict([*options.items()][:-1])):
         options.popitem()
     # Options without which a loop takes the others.
     exclusive = {
         name: value
         for name, value in _set_options(options).items()
-        if _taking(options | {name: DEFAULTS[name]})
+        if _loops_taking(options | {name: DEFAULTS[name]})
     }
     raise ValueError(
         f"{shown(exclusive)} of {type(layer).__name__} exclude each other: no loop "
@@ -55,7 +55,9 @@ def check_options(layer: nn.Module) -> None:
     )
 
 
-def _taking(options: Mapping[str, Any], loops: Sequence[Loop] = LOOPS) -> list[Loop]:
+def _loops_taking(
+    options: Mapping[str, Any], loops: Sequence[Loop] = LOOPS
+) -> list[Loop]:
     """Returns the loops that take options; those that are not here are defaults."""
     kinds = _kinds({**DEFAULTS, **options})
     return [
@@ -80,7 +82,7 @@ def choose(request: StepRequest, loops: Sequence[Loop]) -> Loop:
     no such loop.
     """
     options = {name: request.option(name) for name in DEFAULTS}
-    candidates = _taking(options, loops)
+    candidates = _loops_taking(options, loops)
     of_cell = [loop for loop in candidates if loop.is_for(request.cell)]
     if of_cell and (request.rnn.is_initializing() or request.is_empty):
         return PLAIN

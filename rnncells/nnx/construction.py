@@ -98,7 +98,7 @@ def has_modules(value: Any) -> bool:
 
 
 def frozen(value: Any) -> Any:
-    """Returns lists and dictionaries in types that have a hash, as nnx needs."""
+    """Returns a list as a tuple, and a dictionary as a FrozenDict: NNX hashes them."""
     if isinstance(value, list):
         return tuple(map(frozen, value))
     return FrozenDict(value) if isinstance(value, dict) else value
@@ -134,7 +134,7 @@ def step_shapes(linen: nn.Module, in_features: int | Shape) -> list[Shape]:
 def initial_variables(
     linen: nn.Module, shape: Shape, key: Array, variables: Variables
 ) -> Variables:
-    """Returns variables of a linen module, with initial values unless given."""
+    """Returns the variables of a linen module; `variables` replace initial values."""
     arguments, options = _arguments(linen, shape), _dropout(linen, is_off=True)
     rngs = {PARAMS: key}
     if not variables:

@@ -59,7 +59,7 @@ def convert(
 def _converted(
     value: Any, rngs: nnx.Rngs | None, modules: dict[int, nnx.Module]
 ) -> Any:
-    """Returns linen modules in a field, converted once, by identity in `modules`."""
+    """Converts linen modules in a field, each once; `modules` has them by identity."""
     if isinstance(value, list | tuple):
         return type(value)(_converted(item, rngs, modules) for item in value)
     if not isinstance(value, nn.Module):

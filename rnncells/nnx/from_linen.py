@@ -417,7 +417,7 @@ def update(module: nnx.Module, variables: Mapping[str, Any]) -> None:
 
 
 def _linen(value: Any, linen_modules: dict[int, nn.Module]) -> Any:
-    """Returns the linen module of an NNX module, made once; other values as given."""
+    """Converts an NNX module, once by its identity; keeps a value that is no module."""
     if isinstance(value, nnx.List):
         return [_linen(item, linen_modules) for item in value]
     if not isinstance(value, nnx.Module):

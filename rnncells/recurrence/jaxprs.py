@@ -44,7 +44,7 @@ def _named_as(equation: Any) -> Any:
 
 
 def evaluate(equations: Iterable[Any], values: Values, rule: Rule = bind) -> None:
-    """Adds results of objects with `invars` and `outvars` to `values`, by a rule."""
+    """Evaluates equations by a rule, and adds their results to `values`."""
     for equation in equations:
         results = rule(equation, read(values, equation.invars))
         values.update(zip(equation.outvars, results, strict=True))
@@ -248,7 +248,10 @@ def why_not_vmapped(jaxpr: Any, varying: list[bool]) -> str | None:
 
 
 def _all_equations(jaxpr: Any, varying: list[bool], results: list[bool]) -> Iterator:
-    """Yields equations with flags of what varies; adds those of the results."""
+    """Yields each equation, with flags of which operands and results vary.
+
+    The flags of the results of the jaxpr are added to `results`.
+    """
     varies = dict(zip(jaxpr.invars, varying, strict=True))
 
     def of(variables: list[Any]) -> list[bool]:

@@ -194,7 +194,7 @@ def clear_padding(tree: ArrayTree, valid: Array, everything: bool) -> ArrayTree:
     """
 
     def clear(leaf: Array) -> Array:
-        keep = jax.lax.expand_dims(valid, range(valid.ndim, leaf.ndim))
+        keep = masks.expand_right(valid, leaf.ndim)
         if not everything:
             if not jnp.issubdtype(leaf.dtype, jnp.inexact):
                 return leaf

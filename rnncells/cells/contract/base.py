@@ -32,6 +32,7 @@ from rnncells.cells.contract.parameters import DenseParams, of_gate
 from rnncells.flax_internals import (
     after_setup,
     run_setup,
+    run_setup_for_params,
     with_deterministic,
     with_width_of,
 )
@@ -154,8 +155,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
                 f"`gates` of {type(self).__name__} needs the width of the gates: pass "
                 "`features` to `gates`, or add the field `features` to the cell."
             )
-        if type(num_heads) is not int or num_heads != 1:
-            check_count(type(self).__name__, "num_heads", num_heads)
+        check_count(type(self).__name__, "num_heads", num_heads)
         by_gate = bias_init if isinstance(bias_init, PerGateInit) else None
         # The gates share one key, so that `chrono` can draw their biases together.
         draws = use_bias and by_gate is not None and self.has_rng("params")
@@ -287,9 +287,7 @@ class RNNCellBase(ChecksArguments, nn.RNNCellBase):
     @nn.nowrap
     def _initial_carry(self, key: PRNGKey | None, sample: StructTree) -> Carry:
         """Returns the carry before the first step, for structs of one step of input."""
-        if self.scope is not None and self.is_mutable_collection("params"):
-            # It draws keys for biases, so it must run at the same place for all cells.
-            run_setup(self)
+        run_setup_for_params(self)
         name, shape = type(self).__name__, jax.tree.leaves(sample)[0].shape
         batch, features = split_axes(name, shape, self.num_feature_dims)
         shapes = self.carry_shape(features)

@@ -10,7 +10,7 @@ from rnncells._checks import check_instance
 from rnncells.cells.contract.any_cell import declared_streams
 from rnncells.cells.contract.base import RNNCellBase
 from rnncells.cells.contract.carry import ShapeTree
-from rnncells.flax_internals import run_setup
+from rnncells.flax_internals import run_setup_for_params
 
 
 class WrapperCell(RNNCellBase):
@@ -68,9 +68,7 @@ class WrapperCell(RNNCellBase):
         return self.cell.num_feature_dims
 
     def carry_shape(self, input_shape: tuple[int, ...]) -> ShapeTree:
-        if self.cell.scope is not None and self.cell.is_mutable_collection("params"):
-            # Before a loop over time, so that `setup` draws the keys of biases there.
-            run_setup(self.cell)
+        run_setup_for_params(self.cell)  # before a loop over time
         return self.cell.carry_shape(input_shape)
 
     @property

@@ -74,7 +74,7 @@ def steps(equations: Equations) -> tuple[Step, ...]:
 
 
 class _Grouping:
-    """Groups equations into steps; a part of another's step can have its own, too."""
+    """Groups equations into steps. An equation inside of a step can also have one."""
 
     def __init__(self, equations: Equations):
         # An array that is iterated over can have parts that no result depends on.

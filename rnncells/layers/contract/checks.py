@@ -34,7 +34,7 @@ from rnncells.cells.contract.carry import (
 )
 from rnncells.gradients import ForwardGradient
 from rnncells.layers.contract.states import LSTMStates
-from rnncells.loops.request import is_newton
+from rnncells.recurrence.newton import Newton
 from rnncells.recurrence.pytrees import StructTree, structs
 from rnncells.recurrence.schedule import Call, PaddedOutputs
 
@@ -69,8 +69,7 @@ def check_call(
         name: getattr(layer, name, False) if flag is None else flag
         for name, flag in flags.items()
     }
-    if set(map(type, resolved.values())) != {bool}:
-        check_bools(type(layer).__name__, **resolved)
+    check_bools(type(layer).__name__, **resolved)
     return resolved
 
 
@@ -124,10 +123,11 @@ def resolve_step(
 
 def check_certificate(rnn: Any) -> None:
     """Raises ValueError unless the loop of a layer has a certificate."""
-    if not is_newton(rnn.implementation):
+    implementation = rnn.implementation
+    if not (implementation == "newton" or isinstance(implementation, Newton)):
         raise ValueError(
             "`return_certificate` of RNN needs implementation='newton' or "
-            f"Newton(...), got {rnn.implementation!r}."
+            f"Newton(...), got {implementation!r}."
         )
 
 
@@ -339,7 +339,7 @@ def check_carries(owner: str, name: str, carries: Any, count: int) -> None:
 def arguments_by_layer(
     owner: str, count: int, init_key: PRNGKey | None, **carries: Any
 ) -> list[dict[str, Any]]:
-    """Returns the arguments of which each recurrent layer has its own, if not None."""
+    """Returns the arguments that differ by recurrent layer, without those of None."""
     arguments = {name: carry for name, carry in carries.items() if carry is not None}
     for name, carry in arguments.items():
         check_carries(owner, name, carry, count)
@@ -404,7 +404,7 @@ def check_not_in_sequential(layer: nn.Module) -> None:
 
 
 def _callers() -> Iterator[tuple[Any, bool]]:
-    """Yields running modules, of Python's stack, and whether each is Sequential."""
+    """Yields the modules on Python's stack, and whether each is a Sequential."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "__call__" and "self" in frame.f_locals:

@@ -96,7 +96,7 @@ class ComposedLayer(RecurrentLayer):
             check_choice("RNN", "padded_outputs", padded_outputs, PaddedOutputs)
         name, count = type(self).__name__, len(self._recurrent())
         carries = {"initial_carry": initial_carry, "reset_carry": reset_carry}
-        own = checks.arguments_by_layer(name, count, init_key, **carries)
+        by_layer = checks.arguments_by_layer(name, count, init_key, **carries)
         shared: dict[str, Any] = {"seq_lengths": seq_lengths, "mask": mask}
         shared |= {"resets": resets, "padded_outputs": padded_outputs}
         shared |= {"time_major": flags["time_major"], "deterministic": deterministic}
@@ -104,7 +104,7 @@ class ComposedLayer(RecurrentLayer):
 
         def run(number: int, layer: nn.Module, inputs: ArrayTree) -> tuple:
             padding.check(name, layer, inputs)
-            return _run_layer(name, layer, inputs, own[number] | shared)
+            return _run_layer(name, layer, inputs, by_layer[number] | shared)
 
         apply = partial(_apply, name, padding, deterministic)
         carry, outputs = self._apply_layers(run, padding.clear(inputs), apply)

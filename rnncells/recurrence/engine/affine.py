@@ -165,7 +165,7 @@ class Concatenation:
         return joined
 
     def rule(self, equation: Any, operands: list[Array]) -> Sequence[Array]:
-        """Evaluates an equation; concatenates if it does."""
+        """Evaluates an equation of a jaxpr; if it concatenates, by this object."""
         if equation.primitive.name == "concatenate":
             return [self(operands, equation.params["dimension"])]
         return bind(equation, operands)
@@ -175,13 +175,13 @@ def _concatenate(*arrays: Array, axis: int) -> Array:
     return jax.lax.concatenate(arrays, axis)
 
 
-def _abstract(*arrays: Any, axis: int) -> jax.core.ShapedArray:
+def _concatenated_struct(*arrays: Any, axis: int) -> jax.core.ShapedArray:
     shape = list(arrays[0].shape)
     shape[axis] = sum(array.shape[axis] for array in arrays)
     return jax.core.ShapedArray(tuple(shape), arrays[0].dtype)
 
 
-def _transpose(cotangent: Array, *arrays: Any, axis: int) -> list[Array]:
+def _cut_cotangent(cotangent: Array, *arrays: Any, axis: int) -> list[Array]:
     cut = partial(jax.lax.dynamic_slice, cotangent, allow_negative_indices=False)
     shapes = [array.aval.shape for array in arrays]
     offsets = accumulate((shape[axis] for shape in shapes[:-1]), initial=0)
@@ -195,7 +195,7 @@ def _transpose(cotangent: Array, *arrays: Any, axis: int) -> list[Array]:
     ]
 
 
-def _batch(
+def _concatenate_batched(
     arrays: list[Array], axes: list[int | None], *, axis: int
 ) -> tuple[Array, int]:
     front = partial(batching.bdim_at_front, size=mapped_size(arrays, axes))
@@ -204,9 +204,9 @@ def _batch(
 
 _joined = Primitive("concatenated_weights")
 _joined.def_impl(_concatenate)
-_joined.def_abstract_eval(_abstract)
-ad.deflinear2(_joined, _transpose)
-batching.primitive_batchers[_joined] = _batch
+_joined.def_abstract_eval(_concatenated_struct)
+ad.deflinear2(_joined, _cut_cotangent)
+batching.primitive_batchers[_joined] = _concatenate_batched
 mlir.register_lowering(_joined, mlir.lower_fun(_concatenate, multiple_results=False))
 
 

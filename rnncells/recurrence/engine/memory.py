@@ -82,11 +82,6 @@ def check_memory(memory: Any, projection: Any) -> None:
             )
 
 
-def checkpoint_policy_of(memory: Memory) -> Policy | None:
-    """Returns the policy of `jax.checkpoint`, None if `memory` is another choice."""
-    return memory if callable(memory) else None
-
-
 def is_chosen(equation: Any, policy: Policy) -> bool:
     """Says whether a policy of `jax.checkpoint` saves the results of an equation."""
     avals = [v.aval for v in equation.invars]
@@ -130,7 +125,7 @@ def linear_plan(
     )
     if memory == "full" or not _pays(steps, recomputed, z, operands):
         return chunks.split_time(steps, at_once), lambda chunk: chunk
-    policy = checkpoint_policy_of(memory)
+    policy = memory if callable(memory) else None
     return chunks.split_time(steps, recomputed), partial(jax.checkpoint, policy=policy)
 
 
@@ -161,12 +156,15 @@ def plan(
         is_large = isinstance(size, int) and size >= 2 * _bytes(operands.weights)
         if is_large or is_small(z_of_step):
             for_inference = chunks.split_time(steps, 1)
-    keeps_carries = memory == "recompute" or checkpoint_policy_of(memory) is not None
+    full = Plan(projected, "all", for_inference, z_of_step)
+    if memory == "full":
+        return full
+    keeps_carries = memory == "recompute" or callable(memory)
     at_once = memory.steps if isinstance(memory, Chunk) else chunks.square_root(steps)
     if keeps_carries:
         at_once = min(at_once, _projected_at_once(steps, z, projection))
-    if memory == "full" or not _pays(steps, at_once, z, operands):
-        return Plan(projected, "all", for_inference, z_of_step)
+    if not _pays(steps, at_once, z, operands):
+        return full
     saves: Saves = "carries" if keeps_carries else "chunk starts"
     segments = chunks.split_time(steps, at_once)
     return Plan(segments, saves, for_inference, z_of_step)

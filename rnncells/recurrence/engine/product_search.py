@@ -106,8 +106,8 @@ class FusedProduct:
         """Returns the sums of the addends of all products, joined as the products."""
         sums = []
         for slice_ in self.slices:
-            first, *others = [values[v] for v in slice_.addends]
-            sums.append(jnp.broadcast_to(sum(others, first), slice_.result.aval.shape))
+            first, *terms = [values[v] for v in slice_.addends]
+            sums.append(jnp.broadcast_to(sum(terms, first), slice_.result.aval.shape))
         if self.has_gate_axis:
             return jnp.stack(sums, -2)
         # A product of vectors is a number, which has no axis.

@@ -167,7 +167,10 @@ class BlockInfluence:
 
 
 def local(step: RowStep) -> Callable:
-    """Returns `Rflo`'s step, without gradients of products that feed the carry."""
+    """Returns the step of `Rflo`, `row -> (s, output)`.
+
+    Products of the carry have no gradients in it, unless only the output reads them.
+    """
     parts = SplitStep(
         lambda consts, carry, x: step.function(*consts, carry, x),
         *(step.consts, step.carry_structs, step.x),
