@@ -51,7 +51,7 @@ class Gradient:
 
     @property
     def loop_kind(self) -> str:
-        """What loops distinguish of methods: see the table in docs/engine.md."""
+        """The kind of this method, by which loops differ (see docs/engine.md)."""
         has_hook = getattr(self, "carry_hook", None) is not None
         return "hooked" if has_hook else "backward"
 

@@ -154,7 +154,7 @@ class _LastFinding(Exception):
 
 
 def _missing_members(cell: nn.Module) -> list[str]:
-    """Returns what a cell whose `__call__` is `recur` of `project` does not define."""
+    """Returns the members that a cell with our `__call__` must define, and lacks."""
 
     def is_inherited(name: str) -> bool:
         return getattr(type(cell), name) is getattr(RNNCellBase, name)

@@ -456,7 +456,7 @@ class RNN(RecurrentLayer):
 
     @nn.nowrap
     def _results(self, call: Call, results: Results) -> Any:
-        """Returns what a call returns, by its flags."""
+        """Selects the results of a call by its flags."""
         carry, carries, outputs, certificate = results
         returned = outputs
         if call.return_all_carries:

@@ -20,7 +20,7 @@ LOOPS: list[Loop] = [FORWARD, NEWTON, LINEAR, CAUSAL_CONV, FAST, PLAIN]
 
 
 def _kinds(options: Mapping[str, Any]) -> dict[str, str]:
-    """Returns what loops distinguish of the values of all options."""
+    """Returns the kinds of the values of all options, by which loops differ."""
     implementation = options["implementation"]
     is_newton = isinstance(implementation, Newton)
     return {

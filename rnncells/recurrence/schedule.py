@@ -77,7 +77,7 @@ class Results(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """What a loop runs, with time first, see `prepare`."""
+    """The operands of a loop, with time first; see `prepare`."""
 
     call: Call
     carry: LoopCarry
@@ -102,7 +102,7 @@ class Schedule(NamedTuple):
 
 
 def prepare(call: Call, carry: ArrayTree, cuts: Array | None = None) -> Schedule:
-    """Returns what a loop runs, from a call and the carry before its first step.
+    """Returns the operands of a loop, from a call and the carry before its first step.
 
     With `padded_outputs='run'`, the cell sees the inputs of padded and masked steps,
     with NaN and infinity replaced by 0, and past a row's end the state runs on.

@@ -1,1 +1,1 @@
-"""What a cell is: its base classes, fields and parameters, carries and checks."""
+"""The contract of a cell: bases, fields and parameters, carries and checks."""

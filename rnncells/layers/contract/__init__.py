@@ -1,1 +1,1 @@
-"""What layers share: their bases, checks of calls, padding, states and decoding."""
+"""Parts that layers share: bases, checks of calls, padding, states, decoding."""

@@ -1,4 +1,4 @@
-"""What all layers over sequences have in common: `run` and `initialize_carry`."""
+"""The base of all layers over sequences: `run` and `initialize_carry`."""
 
 from functools import partial, wraps
 from inspect import signature

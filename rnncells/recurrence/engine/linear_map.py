@@ -42,7 +42,7 @@ def linear_map(
 
 
 class _Spec(NamedTuple):
-    """What defines a map: the first operands are residuals, the others tangents."""
+    """The definition of a map, whose operands are residuals, followed by tangents."""
 
     transpose: Callable
     residuals: int

@@ -1,4 +1,4 @@
-"""What a recurrence saves for its gradient, where, and its chunks of time."""
+"""Residuals that a recurrence saves for its gradient, and its chunks of time."""
 
 import math
 from collections.abc import Callable
